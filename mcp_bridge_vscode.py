@@ -1,0 +1,4200 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""A legacy MCP server for VS Code (stdio) in front of a modern MCP server.
+
+VS Code speaks revision 2025-11-25 and starts with `initialize`; the server behind this bridge
+speaks revision 2026-07-28. Read the file downwards and you follow a request:
+
+    VS Code --stdin--> front_end --> slots --> to_modern --> upstream --> child --> server
+    VS Code <-stdout-- front_end <-- slots <-- to_legacy <-- upstream <-- child <-- server
+
+WORDS     words          revisions, methods, _meta keys, log levels: data only
+          limits         every number that bounds a wait, a size or a count
+          errors         the causes, their codes and words; the one exception; text for people
+          ports          what one room may know of another
+PURE      messages       JSON in and out, the text of each member, ids, depth, shapes
+          framing        bytes to lines; what is kept of a line that is too long
+          schemas        tool schemas that VS Code would omit, rewritten to what it keeps
+          lifecycle      capabilities for the server, the initialize result for the client
+          to_modern      the frames for the server: requests with their _meta, cancellations
+          to_legacy      the frames for the client: results, errors, progress
+PLUMBING  plumbing       the clock, signals, ranked locks, threads, workers, descriptors, the log
+ROOMS     front_end      stdin and stdout: the reader, the lifecycle states, what is answered here
+          slots          one client request from its line to its answer
+          upstream       our requests to the server by id, and what the server says
+          child          the server as a child process, and how it is stopped
+WIRING    bridge         builds the rooms, hands each its neighbours, stops them in order
+          demo           a small modern server to try the bridge with
+          check          acts as VS Code against a bridge and reports
+          cli            arguments, exit codes, main
+
+Threads   reader 1 (the main thread, front_end), worker 1 per slot in use and 1 for what the
+          reader answers (slots, plumbing), upstream reader 1 per child (child), log 1 (plumbing),
+          stop 1 and, from the start of a stop, watchdog 1 (bridge)
+Rule      a section uses what stands above it; a room uses no other room; wiring uses all
+"""
+
+from __future__ import annotations
+
+import enum
+import errno
+import itertools
+import json
+import os
+import re
+import signal
+import sys
+import threading
+import time
+from codecs import utf_8_decode
+from collections import deque
+from types import MappingProxyType
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+    from types import FrameType
+    from typing import Any, Final, Protocol, Union
+
+__version__ = "0.1.0"
+
+# region words words ----------------------------------------------------------
+# Data only. The names are those of the MCP specification.
+
+PROGRAM: Final = "mcp-bridge-vscode"
+LEGACY_VERSION: Final = "2025-11-25"
+MODERN_VERSION: Final = "2026-07-28"
+
+META_PREFIX: Final = "io.modelcontextprotocol/"
+META_PROTOCOL_VERSION: Final = META_PREFIX + "protocolVersion"
+META_CLIENT_INFO: Final = META_PREFIX + "clientInfo"
+META_CLIENT_CAPABILITIES: Final = META_PREFIX + "clientCapabilities"
+META_SERVER_INFO: Final = META_PREFIX + "serverInfo"
+TASKS_EXTENSION: Final = META_PREFIX + "tasks"
+
+UNSUPPORTED_VERSION: Final = -32022  # basic/versioning: the error names what is supported
+URL_ELICITATION_REQUIRED: Final = -32042  # of 2025-11-25: VS Code opens the URLs in its data
+
+LOG_LEVELS: Final = (  # of the protocol, lowest first
+    "debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"
+)  # fmt: skip
+
+
+class Carried(enum.Enum):
+    """What becomes of a message of the client."""
+
+    ANSWERED = "answered"  # by the reader itself
+    FORWARDED = "forwarded"  # to the server, by a slot
+    NOTED = "noted"  # a notification that the reader acts on
+    IGNORED = "ignored"  # a notification that means nothing here
+
+
+class MethodRow:
+    """What the bridge knows of one method of the client: data only."""
+
+    __slots__ = ("carried", "later_limit", "limit", "may_ask", "method")
+
+    def __init__(
+        self,
+        method: str,
+        carried: Carried,
+        *,
+        limit: str = "",
+        later_limit: str = "",
+        may_ask: bool = False,
+    ) -> None:
+        self.method = method
+        self.carried = carried
+        self.limit = limit  # the field of Limits for the first round
+        self.later_limit = later_limit or limit  # and for each later one
+        self.may_ask = may_ask  # may the server answer with an InputRequiredResult?
+
+
+METHODS: Final[Mapping[str, MethodRow]] = MappingProxyType(
+    {
+        row.method: row
+        for row in (
+            MethodRow("initialize", Carried.ANSWERED, limit="discover_seconds"),
+            MethodRow("ping", Carried.ANSWERED),
+            MethodRow("logging/setLevel", Carried.ANSWERED),
+            MethodRow("server/discover", Carried.ANSWERED, limit="discover_seconds"),
+            MethodRow("tools/list", Carried.FORWARDED, limit="list_seconds"),
+            MethodRow("tools/call", Carried.FORWARDED, limit="call_seconds", may_ask=True),
+            MethodRow("prompts/list", Carried.FORWARDED, limit="list_seconds"),
+            MethodRow(
+                "prompts/get",
+                Carried.FORWARDED,
+                limit="read_seconds",
+                later_limit="call_seconds",
+                may_ask=True,
+            ),
+            MethodRow("resources/list", Carried.FORWARDED, limit="list_seconds"),
+            MethodRow("resources/templates/list", Carried.FORWARDED, limit="list_seconds"),
+            MethodRow(
+                "resources/read",
+                Carried.FORWARDED,
+                limit="read_seconds",
+                later_limit="call_seconds",
+                may_ask=True,
+            ),
+            MethodRow("completion/complete", Carried.FORWARDED, limit="list_seconds"),
+            MethodRow("notifications/initialized", Carried.IGNORED),
+            MethodRow("notifications/cancelled", Carried.NOTED),
+            MethodRow("notifications/roots/list_changed", Carried.IGNORED),
+        )
+    }
+)
+LIST_METHODS: Final = frozenset(
+    {"tools/list", "prompts/list", "resources/list", "resources/templates/list"}
+)
+# endregion
+
+# region words limits ---------------------------------------------------------
+# Every number that bounds a wait, a size or a count, with the cause that follows.
+
+
+class Limits:
+    """The limits of one bridge. Read only; `replace` makes changed ones, for options and tests."""
+
+    line_bytes = 64 << 20  # one line of the client or of the child: LINE_TOO_LONG
+    edge_bytes = 256  # kept of both ends of a longer line, to find its id
+    client_depth = 64  # levels of a client message: TOO_DEEP
+    server_depth = 200  # levels of a server message: INVALID_RESPONSE
+    requests = 256  # client requests in flight: TOO_MANY_REQUESTS
+    discover_seconds = 60.0  # server/discover: DISCOVER_FAILED
+    list_seconds = 120.0  # each list and completion/complete: TIMEOUT
+    read_seconds = 120.0  # the first round of prompts/get and resources/read: TIMEOUT
+    call_seconds = 3600.0  # each round of tools/call, later rounds of the others: TIMEOUT
+    first_line_seconds = 10.0  # until the first "still waiting" line
+    next_line_seconds = 30.0  # between two of them
+    progress_per_second = 50  # for one request; what is above is thinned
+    grace_seconds = 2.0  # each step of a stop: slots, the child after its stdin, after TERM
+    watchdog_seconds = 8.0  # the whole stop; VS Code sends TERM at 10 s
+    log_lines = 2000  # lines that wait for a stderr which nobody reads; more are dropped
+    log_flush_seconds = 0.25  # for them at the very end
+    idle_workers = 4  # threads kept for the next requests; more end when idle for 10 s
+    queued_frames = 1024  # for a server that does not read: TOO_MANY_REQUESTS
+    shown_text = 200  # characters of a peer's text in a log line or a detail
+    shown_bytes = 60  # bytes of a line that is no message, in a warning
+    schema_lines = 100  # changes of one tool schema that get a log line each
+
+    def __init__(self, **changes: float) -> None:
+        for name, value in changes.items():
+            if not hasattr(type(self), name):
+                raise AttributeError(name)
+            object.__setattr__(self, name, value)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"{name} is read only")
+
+    def replace(self, **changes: float) -> Limits:
+        """The same limits but for the named ones."""
+        return Limits(**{**vars(self), **changes})
+
+
+LIMITS: Final = Limits()
+MOST_LINE_BYTES: Final = 1 << 30  # --max-line-bytes
+MOST_SECONDS: Final = 86_400  # any option that is a time
+# endregion
+
+# region words errors ---------------------------------------------------------
+# One row a cause, one exception across section borders, one function that makes wire words of it.
+
+
+class Cause(enum.Enum):
+    """Every way to fail; the value is what `data.cause` says."""
+
+    PARSE_ERROR = "parse_error"
+    INVALID_REQUEST_SHAPE = "invalid_request_shape"
+    LINE_TOO_LONG = "line_too_long"
+    TOO_DEEP = "too_deep"
+    NOT_INITIALIZED = "not_initialized"
+    ALREADY_INITIALIZED = "already_initialized"
+    METHOD_NOT_FOUND = "method_not_found"
+    INVALID_PARAMS = "invalid_params"
+    TOO_MANY_REQUESTS = "too_many_requests"
+    SPAWN_FAILED = "spawn_failed"
+    CLOSED = "closed"
+    DISCOVER_FAILED = "discover_failed"
+    UPSTREAM_EXITED = "upstream_exited"
+    TRANSPORT_FAILED = "transport_failed"
+    INVALID_RESPONSE = "invalid_response"
+    TIMEOUT = "timeout"
+    HOOK_FAILED = "hook_failed"  # until the bridge can put a server's questions
+    OUT_OF_MEMORY = "out_of_memory"
+    INTERNAL = "internal"
+
+
+_SEE_OUTPUT = " The Output channel of the server says more."
+ERROR_TABLE: Final[Mapping[Cause, tuple[int, str]]] = MappingProxyType(
+    {
+        Cause.PARSE_ERROR: (-32700, "The line is not valid JSON in UTF-8."),
+        Cause.INVALID_REQUEST_SHAPE: (-32600, "The message is not a JSON-RPC 2.0 request."),
+        Cause.LINE_TOO_LONG: (
+            -32600,
+            "The message is longer than --max-line-bytes of the bridge allows.",
+        ),
+        Cause.TOO_DEEP: (-32600, "The message is nested more deeply than the bridge allows."),
+        Cause.NOT_INITIALIZED: (-32600, "The connection is not initialized: send initialize."),
+        Cause.ALREADY_INITIALIZED: (-32600, "The connection has had its initialize already."),
+        Cause.METHOD_NOT_FOUND: (-32601, "The server has no such method."),
+        Cause.INVALID_PARAMS: (-32602, "The params of the request are not valid."),
+        Cause.TOO_MANY_REQUESTS: (-32603, "Too many requests are in flight; send it again later."),
+        Cause.SPAWN_FAILED: (
+            -32603,
+            "The command of the server cannot be started. Check the command after -- in the"
+            " configuration." + _SEE_OUTPUT,
+        ),
+        Cause.CLOSED: (-32603, "The server stopped before it was ready." + _SEE_OUTPUT),
+        Cause.DISCOVER_FAILED: (
+            -32603,
+            "The server did not answer server/discover as a server of revision 2026-07-28 does."
+            + _SEE_OUTPUT,
+        ),
+        Cause.UPSTREAM_EXITED: (-32603, "The server process has stopped." + _SEE_OUTPUT),
+        Cause.TRANSPORT_FAILED: (-32603, "The server takes no more requests." + _SEE_OUTPUT),
+        Cause.INVALID_RESPONSE: (
+            -32603,
+            "The server answered with something that is no valid response." + _SEE_OUTPUT,
+        ),
+        Cause.TIMEOUT: (-32603, "The server did not answer in time." + _SEE_OUTPUT),
+        Cause.HOOK_FAILED: (
+            -32603,
+            "The server asks the user a question, and this bridge cannot put it yet.",
+        ),
+        Cause.OUT_OF_MEMORY: (-32603, "The bridge has too little memory for the request."),
+        Cause.INTERNAL: (-32603, "The bridge met an internal error." + _SEE_OUTPUT),
+    }
+)
+
+
+class BridgeError(Exception):
+    """A failure with its cause.
+
+    `detail` names what to change and never holds a secret or the server's stderr. `code` and
+    `message` replace the row's only for an error of the server that passes through a cause.
+    """
+
+    def __init__(
+        self, cause: Cause, detail: str = "", *, code: int | None = None, message: str = ""
+    ) -> None:
+        super().__init__(cause.value, detail)
+        self.cause = cause
+        self.detail = detail
+        self.code = ERROR_TABLE[cause][0] if code is None else code
+        self.message = message or ERROR_TABLE[cause][1]
+
+
+def bridge_error(error: BaseException) -> BridgeError:
+    """The same failure as one of ours: where a foreign exception gets its cause."""
+    if isinstance(error, BridgeError):
+        return error
+    if isinstance(error, MemoryError):
+        return BridgeError(Cause.OUT_OF_MEMORY)
+    return BridgeError(Cause.INTERNAL)
+
+
+_UNCLEAN: Final = {
+    code: " "
+    for start, end in (
+        (0x00, 0x20), (0x7F, 0xA0), (0x061C, 0x061D), (0x200E, 0x2010), (0x2028, 0x202F),
+        (0x2066, 0x206A), (0xFEFF, 0xFF00),
+    )
+    for code in range(start, end)
+}  # fmt: skip
+
+
+def clean_text(text: str, limit: int) -> str:
+    """A peer's text as people may read it: one line of at most `limit` characters.
+
+    Controls, line separators and marks that turn the writing direction become blanks, a lone
+    surrogate a question mark.
+    """
+    shown = text[: limit + 1].translate(_UNCLEAN)
+    if len(shown) > limit:
+        shown = shown[: max(0, limit - 3)] + "..."
+    return shown if shown.isascii() else shown.encode("utf-8", "replace").decode("utf-8")
+
+
+def place_of(error: BaseException) -> str:
+    """The kind of an unexpected exception and where it came from; none of its values."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    where = "" if trace is None else f" in {trace.tb_frame.f_code.co_name}, line {trace.tb_lineno}"
+    return type(error).__name__ + where
+
+
+def error_object(error: BridgeError) -> JsonObject:
+    """The error member of a response: the only place where a failure becomes wire words."""
+    data: JsonObject = {"cause": error.cause.value}
+    if error.detail:
+        data["detail"] = error.detail
+    return {"code": error.code, "message": error.message, "data": data}
+
+
+# endregion
+
+# region words ports ----------------------------------------------------------
+# What one room may know of another. Types only: nothing of it exists at run time.
+
+if TYPE_CHECKING:
+    Json = Union[None, bool, int, float, str, "list[Json]", "dict[str, Json]"]
+    JsonObject = dict[str, Json]
+    Piece = Union[bytes, memoryview]
+    ClientKey = Union[int, str, "LongInteger"]  # an id of the client; 1 and "1" differ
+
+    class WriteFrom(Protocol):
+        """Output.write_from."""
+
+        def __call__(
+            self, produce: Callable[[], list[Piece] | None], *, is_more: bool = False
+        ) -> None:
+            """What `produce` gives under the output lock is written."""
+
+    class Transport(Protocol):
+        """A server process or connection, from the side of upstream."""
+
+        def start(self) -> None:
+            """The server runs. Raises BridgeError SPAWN_FAILED."""
+
+        def queue(self, pieces: list[Piece]) -> None:
+            """One frame will go out. Raises TRANSPORT_FAILED, TOO_MANY_REQUESTS."""
+
+        def flush(self) -> None:
+            """What is queued is out as far as the server takes it; nobody waits."""
+
+        def stop(self) -> None:
+            """Nothing of the server is left; bounded by two graces."""
+
+        def kill(self) -> None:
+            """Nothing of the server is left, at once."""
+
+    class Receiver(Protocol):
+        """What a transport tells upstream, from its reading thread."""
+
+        def handle_line(self, line: bytes) -> None:
+            """One whole line of the server, without its end."""
+
+        def handle_long_line(self, line: LongLine) -> None:
+            """A line over the limit: once when it is known to be too long, once at its end."""
+
+        def handle_pause(self) -> None:
+            """The transport waits now: what was said so far goes out."""
+
+        def handle_deaf(self) -> None:
+            """The server lives and takes nothing any more."""
+
+        def handle_end(self, status: str) -> None:
+            """The server is gone; `status` is its exit code or signal in words."""
+
+    class Exchange(Protocol):
+        """One request to the server while it waits, from the side of a slot."""
+
+        request_id: int
+        call: UpstreamCall
+        started: float
+        reply: RawObject | None
+        failure: BridgeError | None
+
+    class UpstreamConnection(Protocol):
+        """The server behind the bridge, from the side of slots."""
+
+        def open(self, client_info: JsonObject, capabilities: JsonObject) -> None:
+            """The server runs and can take requests. Raises BridgeError SPAWN_FAILED."""
+
+        def prepare(
+            self,
+            call: UpstreamCall,
+            on_settled: Callable[[], None],
+            on_progress: ProgressSink | None,
+        ) -> Exchange:
+            """An exchange; `on_settled` is called once it has a reply or has failed."""
+
+        def send(self, exchange: Exchange) -> None:
+            """The request goes out with the next flush(). Raises BridgeError: it never will."""
+
+        def flush(self) -> None:
+            """All that was sent is out, as far as the server takes it; nobody waits."""
+
+        def abandon(self, exchange: Exchange, reason: str, outcome: str) -> None:
+            """The server is told to stop; a late reply finds nobody."""
+
+        def settle_as_ready(self) -> None:
+            """From now on the loss of the server is the end of the bridge."""
+
+        def close(self) -> None:
+            """The server is stopped; nothing of it is left."""
+
+    class WindowsCalls(Protocol):
+        """The functions of Windows that a job object needs; handles are integers."""
+
+        def CreateJobObjectW(self, security: None, name: None) -> int | None:  # noqa: N802
+            """A new job."""
+
+        def SetInformationJobObject(  # noqa: N802
+            self, job: int | None, kind: int, limits: bytes, size: int
+        ) -> int:
+            """Zero when it failed."""
+
+        def AssignProcessToJobObject(self, job: int | None, process: int) -> int:  # noqa: N802
+            """Zero when it failed."""
+
+        def TerminateJobObject(self, job: int | None, code: int) -> int:  # noqa: N802
+            """Zero when it failed."""
+
+        def NtResumeProcess(self, process: int) -> int:  # noqa: N802
+            """Zero when it succeeded."""
+
+    ProgressSink = Callable[["RawObject"], None]
+    Scan = Callable[[str, int], tuple[Any, int]]
+# endregion
+
+# region pure messages --------------------------------------------------------
+# In: the bytes of one line. Out: its members, each with the place of its text in the line, so
+# that what need not change is forwarded as a slice of what came. A line is scanned once, by the
+# C scanner of json, on its latin-1 text: JSON's structure is ASCII, so places in that text are
+# places in the bytes, and no character makes the text wider. A value with other characters is
+# decoded from its own bytes when somebody asks for it.
+
+
+class LongInteger(str):
+    """The text of an integer of more digits than Python converts. It is never computed with."""
+
+    __slots__ = ()
+
+
+def _refuse_constant(name: str) -> Json:
+    raise ValueError(name)  # NaN and Infinity are no JSON
+
+
+def _short_int(text: str) -> int | LongInteger:
+    return int(text) if len(text) <= 4000 else LongInteger(text)
+
+
+def _is_int_bounded() -> bool:
+    """Does int() refuse very many digits? Older Pythons convert them in quadratic time."""
+    try:
+        int("1" * 5000)
+    except ValueError:
+        return True
+    return False
+
+
+def _scanner(parse_int: Callable[[str], Any] | None) -> Scan:
+    """json's scanner: (text, index) to (value, index behind it)."""
+    decoder: Any = json.JSONDecoder(parse_constant=_refuse_constant, parse_int=parse_int)
+    scan: Scan = decoder.scan_once
+    return scan
+
+
+_SCAN: Final = _scanner(None if _is_int_bounded() else _short_int)
+_SCAN_LONG: Final = _scanner(_short_int)
+_ENCODE: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
+_SPACE: Final = re.compile(r"[ \t\r\n]*").match
+_BLANKS: Final = " \t\r\n"
+_NOT_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
+_DEPTH_WINDOW: Final = 1 << 20
+_BIG_PIECE: Final = 1 << 16
+_LARGEST_NUMBER: Final = 1.7976931348623157e308
+_NESTED: Final = frozenset({"params", "result"})
+
+
+class RawObject:
+    """A JSON object that knows where the text of each member stands in its line.
+
+    `members` maps a key to (value, start of the key, start of the value, end of the value); of
+    two equal keys the last counts. The value of a member in `_NESTED` is itself a RawObject when
+    it is an object.
+    """
+
+    __slots__ = ("is_ascii", "line", "members")
+
+    def __init__(
+        self, line: bytes, is_ascii: bool, members: dict[str, tuple[Any, int, int, int]]
+    ) -> None:
+        self.line = line
+        self.is_ascii = is_ascii
+        self.members = members
+
+    def __contains__(self, key: str) -> bool:
+        return key in self.members
+
+    def peek(self, key: str) -> Any:
+        """The value as it was scanned: its structure is right, its ASCII is right, no more."""
+        member = self.members.get(key)
+        return None if member is None else member[0]
+
+    def get(self, key: str) -> Json:
+        """The value of a member, or None."""
+        member = self.members.get(key)
+        if member is None:
+            return None
+        value = member[0]
+        if type(value) is RawObject or not (self.is_ascii or _is_plain(value)):
+            return parse_json(self.line[member[2] : member[3]])
+        return value  # type: ignore[no-any-return]  # what the scanner made
+
+    def get_str(self, key: str) -> str | None:
+        """The value of a member when it is a string."""
+        value = self.peek(key)
+        if not isinstance(value, str) or self.is_ascii or value.isascii():
+            return value if type(value) is str else None
+        value = self.get(key)
+        return value if isinstance(value, str) else None
+
+    def object(self, key: str) -> RawObject | None:
+        """The value of a member, with its own members, when it is an object."""
+        member = self.members.get(key)
+        if member is None:
+            return None
+        if type(member[0]) is RawObject:
+            return member[0]
+        if type(member[0]) is not dict:
+            return None
+        return parse_object(self.line[member[2] : member[3]])
+
+    def value(self) -> JsonObject:
+        """The whole object."""
+        return {key: self.get(key) for key in self.members}
+
+    def raw(self, key: str) -> Piece:
+        """The text of a value as it came."""
+        _, _, start, end = self.members[key]
+        return _cut(self.line, start, end)
+
+    def kept(self, without: Container[str]) -> list[Piece]:
+        """`"key":value` as it came, for each member but those named."""
+        line = self.line
+        if len(line) < _BIG_PIECE:
+            return [line[m[1] : m[3]] for key, m in self.members.items() if key not in without]
+        return [_cut(line, m[1], m[3]) for key, m in self.members.items() if key not in without]
+
+
+def _is_plain(value: object) -> bool:
+    """Has it no text in it?"""
+    return value is None or isinstance(value, (int, float))
+
+
+def _cut(line: bytes, start: int, end: int) -> Piece:
+    """A part of a line; no copy is made of a big one."""
+    return line[start:end] if end - start < _BIG_PIECE else memoryview(line)[start:end]
+
+
+def _skip(text: str, index: int) -> int:
+    match = _SPACE(text, index)
+    return index if match is None else match.end()
+
+
+def _scan_object(  # noqa: C901, PLR0912  # one pass over the text: the hottest code there is
+    text: str, start: int, scan: Scan = _SCAN, line: bytes = b"", is_ascii: bool = True
+) -> tuple[dict[str, tuple[Any, int, int, int]], int]:
+    """The members of the object at `start`, and the index behind it.
+
+    With `line`, objects in `_NESTED` become RawObjects. Raises ValueError, StopIteration or
+    IndexError where the text is no object.
+    """
+    members: dict[str, tuple[Any, int, int, int]] = {}
+    index = start + 1
+    if text[index] != '"':
+        index = _skip(text, index)
+        if text[index] == "}":
+            return members, index + 1
+    while True:
+        if text[index] != '"':
+            index = _skip(text, index)
+            if text[index] != '"':
+                raise ValueError("no key")
+        key_start = index
+        key, index = scan(text, index)
+        if text[index] != ":":
+            index = _skip(text, index)
+            if text[index] != ":":
+                raise ValueError("no colon")
+        index += 1
+        if text[index] in _BLANKS:
+            index = _skip(text, index)
+        value_start = index
+        if line and text[index] == "{" and key in _NESTED:
+            inner, index = _scan_object(text, index, scan)
+            members[key] = (RawObject(line, is_ascii, inner), key_start, value_start, index)
+        else:
+            value, index = scan(text, index)
+            members[key] = (value, key_start, value_start, index)
+        mark = text[index]
+        if mark in _BLANKS:
+            index = _skip(text, index)
+            mark = text[index]
+        index += 1
+        if mark == "}":
+            return members, index
+        if mark != ",":
+            raise ValueError("no comma")
+
+
+def scan_elements(raw: bytes) -> list[tuple[int, int]]:
+    """Where each element of a JSON array stands in its text. The text is a valid array."""
+    text = raw.decode("latin-1")
+    places: list[tuple[int, int]] = []
+    index = _skip(text, 1)
+    while text[index] != "]":
+        end = _SCAN(text, index)[1]
+        places.append((index, end))
+        index = _skip(text, end)
+        if text[index] == ",":
+            index = _skip(text, index + 1)
+    return places
+
+
+def parse_object(raw: bytes) -> RawObject:
+    """The members of an object whose text is known to be valid."""
+    return RawObject(raw, raw.isascii(), _scan_object(raw.decode("latin-1"), 0)[0])
+
+
+def parse_frame(line: bytes, depth: int) -> RawObject:
+    """The members of the message in one line.
+
+    Raises BridgeError: PARSE_ERROR (no JSON, not UTF-8), TOO_DEEP, INVALID_REQUEST_SHAPE (JSON,
+    but no object).
+    """
+    is_ascii = line.isascii()
+    if not is_ascii and not is_utf8(line):
+        raise BridgeError(Cause.PARSE_ERROR)
+    if line.count(b"[") + line.count(b"{") > depth and is_deeper(line, depth):
+        raise BridgeError(Cause.TOO_DEEP, f"limit: {depth} levels")
+    text = line.decode("latin-1")
+    try:
+        return _parse_text(line, is_ascii, text, _SCAN)
+    except (json.JSONDecodeError, StopIteration, IndexError):
+        raise BridgeError(Cause.PARSE_ERROR) from None
+    except ValueError:  # ours, or an integer of very many digits
+        try:
+            return _parse_text(line, is_ascii, text, _SCAN_LONG)
+        except (ValueError, StopIteration, IndexError):
+            raise BridgeError(Cause.PARSE_ERROR) from None
+
+
+def _parse_text(line: bytes, is_ascii: bool, text: str, scan: Scan) -> RawObject:
+    start = 0 if text[0] == "{" else _skip(text, 0)
+    if text[start] == "{":
+        members, end = _scan_object(text, start, scan, line, is_ascii)
+        frame: RawObject | None = RawObject(line, is_ascii, members)
+    else:
+        end, frame = scan(text, start)[1], None
+    if end != len(text) and _skip(text, end) != len(text):
+        raise ValueError("more than one value")
+    if frame is None:
+        raise BridgeError(Cause.INVALID_REQUEST_SHAPE)
+    return frame
+
+
+def parse_json(data: bytes) -> Json:
+    """The value of a JSON text in UTF-8. Raises ValueError, also for NaN and bad UTF-8."""
+    text = data.decode("utf-8")
+    start = _skip(text, 0)
+    for scan in (_SCAN, _SCAN_LONG):
+        try:
+            value, end = scan(text, start)
+        except json.JSONDecodeError:
+            raise
+        except StopIteration:
+            raise ValueError("not JSON") from None
+        except ValueError:  # an integer of very many digits
+            if scan is _SCAN_LONG:
+                raise
+            continue
+        if _skip(text, end) != len(text):
+            raise ValueError("more than one value")
+        return value  # type: ignore[no-any-return]  # what the scanner made
+    raise ValueError("not JSON")
+
+
+def encode_json(value: Json) -> bytes:
+    """The compact ASCII text of a value; lone surrogates stay escapes."""
+    try:
+        return _ENCODE(value).encode("ascii")
+    except ValueError:  # 1e999 became infinite when it was read
+        return _ENCODE(_finite(value)).encode("ascii")
+
+
+def _finite(value: Json) -> Json:
+    """The same value with its infinities cut to the largest number."""
+    if isinstance(value, float):
+        return max(-_LARGEST_NUMBER, min(_LARGEST_NUMBER, value))
+    if isinstance(value, list):
+        return [_finite(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    return value
+
+
+def is_utf8(line: bytes) -> bool:
+    """Is it UTF-8? Looked at in pieces, so that no wide copy of a big line is made."""
+    view = memoryview(line)
+    index = 0
+    try:
+        while index < len(line):
+            piece = view[index : index + _DEPTH_WINDOW]
+            final = index + len(piece) == len(line)
+            index += utf_8_decode(piece, "strict", final)[1]
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def is_deeper(line: bytes, depth: int) -> bool:
+    """Are there more than `depth` levels? Linear, without recursion; exact for valid JSON.
+
+    For other text it is exact up to where the scanner stops, which is what protects it.
+    """
+    bare = line.replace(b"\\\\", b"").replace(b'\\"', b"")
+    level, in_string = 0, 0
+    for start in range(0, len(bare), _DEPTH_WINDOW):
+        parts = bare[start : start + _DEPTH_WINDOW].split(b'"')
+        marks = b"".join(parts[in_string::2]).translate(None, _NOT_BRACKETS)
+        in_string ^= (len(parts) - 1) & 1
+        for mark in marks:
+            if mark in b"[{":
+                level += 1
+                if level > depth:
+                    return True
+            else:
+                level -= 1
+    return False
+
+
+def id_key(value: object) -> ClientKey | None:
+    """The id as a dictionary key when it may be one: a string or an integer, never 1.0 or true."""
+    return value if type(value) in (int, str, LongInteger) else None  # type: ignore[return-value]
+
+
+_ID_AT_END: Final = re.compile(
+    rb'"id"[ \t]*:[ \t]*(-?\d{1,200}|"(?:[^"\\]|\\.){0,200}")[ \t]*\}\s*$'
+)
+_TOKEN: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}:,]|[^\s"\[\]{}:,]+')
+
+
+def recover_id(head: bytes, tail: bytes = b"") -> bytes:
+    """The text of the top-level id of a line that cannot be parsed, or b"".
+
+    `head` is how the line begins and `tail` how it ends, when that is more than the head. Bytes
+    are looked at, nothing is parsed: VS Code writes the id first, the TypeScript SDK last.
+    """
+    level = 0
+    key = before = b""
+    for token in _TOKEN.findall(head):
+        if token in b"[{":
+            level += 1
+        elif token in b"]}":
+            level -= 1
+        elif before == b":" and key == b'"id"' and level == 1:
+            return token if _is_id_text(token, head) else b""
+        elif token == b":":
+            key = before
+        before = token
+    found = _ID_AT_END.search(tail)
+    return found.group(1) if found else b""
+
+
+def _is_id_text(token: bytes, head: bytes) -> bool:
+    if head.endswith(token) and not token.endswith(b'"'):
+        return False  # cut in the middle of a number
+    try:
+        return id_key(parse_json(token)) is not None
+    except ValueError:
+        return False
+
+
+# endregion
+
+# region pure framing ---------------------------------------------------------
+# In: chunks of bytes, split anywhere. Out: lines without their end. Lines end at LF alone.
+
+
+class LongLine:
+    """What is kept of a line over the limit: `head` at once, `tail` when it has ended."""
+
+    __slots__ = ("ended", "head", "tail")
+
+    def __init__(self, head: bytes) -> None:
+        self.head = head
+        self.tail = b""
+        self.ended = False
+
+
+class LineFramer:
+    """Cuts a stream into lines. Holds at most one line of at most `line_bytes`.
+
+    Threads: one reader owns it.
+    """
+
+    def __init__(self, line_bytes: int, edge_bytes: int) -> None:
+        self._line_bytes = line_bytes
+        self._edge_bytes = edge_bytes
+        self._parts: list[bytes] = []
+        self._size = 0
+        self._long: LongLine | None = None
+        self._at_start = True
+
+    def feed(self, chunk: bytes) -> list[bytes | LongLine]:
+        """The lines that this chunk ends, in order; blank ones are left out.
+
+        A line over the limit comes twice: when it passes the limit, and when it ends.
+        """
+        if self._at_start:
+            chunk = self._without_byte_order_mark(chunk)
+        if not self._parts and self._long is None and chunk.find(b"\n") == len(chunk) - 1:
+            line = chunk[:-1].rstrip(b"\r")
+            if len(chunk) - 1 <= self._line_bytes:
+                return [line] if line.strip() else []
+        found: list[bytes | LongLine] = []
+        start = 0
+        while True:
+            end = chunk.find(b"\n", start)
+            if end < 0:
+                self._keep(chunk[start:], found)
+                return found
+            self._keep(chunk[start:end], found)
+            self._end_line(found)
+            start = end + 1
+
+    def finish(self) -> bytes:
+        """What came behind the last line end, when it is within the limit."""
+        return b"".join(self._parts)
+
+    def _without_byte_order_mark(self, chunk: bytes) -> bytes:
+        if not chunk:
+            return chunk
+        chunk = b"".join([*self._parts, chunk])
+        self._parts, self._size = [], 0
+        mark = b"\xef\xbb\xbf"
+        if len(chunk) < len(mark) and mark.startswith(chunk):
+            self._parts, self._size = [chunk], len(chunk)
+            return b""
+        self._at_start = False
+        return chunk[len(mark) :] if chunk.startswith(mark) else chunk
+
+    def _keep(self, part: bytes, found: list[bytes | LongLine]) -> None:
+        if not part:
+            return
+        if self._long is not None:
+            self._long.tail = (self._long.tail + part)[-self._edge_bytes :]
+            return
+        self._parts.append(part)
+        self._size += len(part)
+        if self._size > self._line_bytes + 1:  # one more for a CR that is not part of the line
+            self._start_long(found)
+
+    def _start_long(self, found: list[bytes | LongLine]) -> None:
+        edge = self._edge_bytes
+        head = tail = b""
+        for part in self._parts:
+            head = head if len(head) == edge else (head + part[:edge])[:edge]
+            tail = (tail + part[-edge:])[-edge:]
+        self._long = LongLine(head)
+        self._long.tail = tail
+        self._parts, self._size = [], 0
+        found.append(self._long)
+
+    def _end_line(self, found: list[bytes | LongLine]) -> None:
+        if self._long is None:
+            line = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
+            if line.endswith(b"\r"):
+                line = line[:-1]
+            if len(line) <= self._line_bytes:
+                self._parts, self._size = [], 0
+                if line.strip():
+                    found.append(line)
+                return
+            self._start_long(found)
+        long, self._long = self._long, None
+        if long is not None:
+            long.ended = True
+            found.append(long)
+
+
+# endregion
+
+# region pure schemas ---------------------------------------------------------
+# In: the inputSchema of a tool. Out: one that VS Code keeps, and what was changed.
+# Two checks decide. The workbench reads a schema by draft-07, or by the meta-schema that $schema
+# names at the root. The Copilot extension reads it by draft-07 whatever the mark says, and wants
+# items in array schemas; one that fails there stops every chat. What passes both is left alone.
+
+ITEMS_DEPTH: Final = 64  # levels of schemas; there the items rule stops, the repair does not
+CHANGES_TOLD: Final = 100  # all are made, but a hostile schema does not fill the log
+POINTER_LENGTH: Final = 1000  # characters; the names in a pointer are the server's
+TOO_DEEP: Final = "is too deep to examine"
+
+DIALECTS: Final[Mapping[str, str]] = {  # what $schema names, without scheme and "#"
+    "json-schema.org/draft-04/schema": "draft-04",
+    "json-schema.org/draft-06/schema": "draft-06",
+    "json-schema.org/draft-07/schema": "draft-07",
+    "json-schema.org/draft/2019-09/schema": "2019-09",
+    "json-schema.org/draft/2020-12/schema": "2020-12",
+}
+JSON_TYPES: Final = ("array", "boolean", "integer", "null", "number", "object", "string")
+TYPE_NAMES: Final[Mapping[str, str]] = {  # in lower case, the last six as programmers call them
+    **{name: name for name in JSON_TYPES},
+    "bool": "boolean",
+    "dict": "object",
+    "float": "number",
+    "int": "integer",
+    "list": "array",
+    "str": "string",
+}
+FLAG_NAMES: Final[Mapping[str, bool]] = {"true": True, "false": False}
+BOUNDS: Final = (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum"))
+
+
+class SchemaChange:
+    """What was done to an input schema, and the JSON Pointer of the schema that it was done to."""
+
+    __slots__ = ("pointer", "what")
+
+    def __init__(self, pointer: str | None, what: str) -> None:
+        self.pointer = pointer  # RFC 6901, in the server's words; None for the rest together
+        self.what = what  # in ours
+
+    def line(self) -> str:
+        """The log line, without the tool that comes first."""
+        if self.pointer is None:
+            return f"{self.what} of the input schema"
+        if self.what == TOO_DEEP:
+            return f"the input schema at '{self.pointer}' {self.what}"
+        return f"{self.what} at '{self.pointer}' of the input schema"
+
+
+def repair_input_schema(schema: Json) -> tuple[Json, list[SchemaChange]]:
+    """The same object when VS Code keeps it, else a new one that it keeps; and what was done."""
+    if not isinstance(schema, dict):
+        return {"type": "object"}, [SchemaChange("", "replaced an input schema that is no object")]
+    return _SchemaWalk(schema).run()
+
+
+def is_object_schema(schema: Json) -> bool:
+    """Whether the root says what an outputSchema of the legacy revision has to say."""
+    return isinstance(schema, dict) and schema.get("type") == "object"
+
+
+# Each keyword has a rule. Its answer: the value itself when it is right, else what it must have
+# meant, else _GONE.
+
+
+class _Gone:
+    """The answer for a value that means nothing."""
+
+
+_GONE: Final = _Gone()
+if TYPE_CHECKING:
+    _Answer = Union[Json, _Gone]
+    _Rule = Callable[[Json], _Answer]
+
+
+def _only(kind: type) -> _Rule:
+    def rule(value: Json) -> _Answer:
+        is_right = isinstance(value, kind)
+        return value if is_right else _GONE
+
+    return rule
+
+
+def _dialect(mark: Json) -> str | None:
+    """The draft that a $schema mark names, in a spelling that VS Code knows."""
+    scheme, _, name = mark.partition("://") if isinstance(mark, str) else ("", "", "")
+    known = DIALECTS.get(name[:-1] if name.endswith("#") else name)
+    return known if scheme in {"http", "https"} else None
+
+
+def _identifier(value: Json) -> _Answer:
+    return value if isinstance(value, str) and value else _GONE  # VS Code takes no empty URI
+
+
+def _flag(value: Json) -> _Answer:
+    if isinstance(value, str):
+        return FLAG_NAMES.get(value.lower(), _GONE)
+    return value if isinstance(value, bool) else _GONE
+
+
+def _as_double(number: float) -> float:
+    """The number as JavaScript has it."""
+    try:
+        return float(number)
+    except OverflowError:
+        return float("inf")
+
+
+def _number(value: Json) -> int | float | _Gone:
+    number = _number_in(value) if isinstance(value, str) else value
+    if isinstance(number, bool) or not isinstance(number, (int, float)):
+        return _GONE
+    return number if abs(_as_double(number)) < float("inf") else _GONE
+
+
+def _number_in(text: str) -> Json:
+    """The number that a short decimal text says, or None."""
+    whole, point, decimals = text.removeprefix("-").partition(".")
+    if len(text) > 15 or not text.isascii() or not (whole + decimals).isdigit():
+        return None
+    return float(text) if point else int(text)
+
+
+def _positive_number(value: Json) -> _Answer:
+    number = _number(value)
+    if isinstance(number, _Gone) or number == 0:
+        return _GONE
+    return number if number > 0 else -number
+
+
+def _count(round_up: bool) -> _Rule:
+    """The rule for a non-negative integer; a fraction is rounded to what bounds the same."""
+    sign = -1 if round_up else 1
+
+    def rule(value: Json) -> _Answer:
+        number = _number(value)
+        if isinstance(number, _Gone):
+            return _GONE
+        if not _as_double(number).is_integer():
+            number = int(sign * (sign * number // 1))
+        elif abs(number) >= 1e21 and "." in repr(float(number)):
+            return _GONE  # 1.5e+21, to VS Code no integer
+        return number if number >= 0 else _GONE
+
+    return rule
+
+
+def _type(value: Json) -> _Answer:
+    if isinstance(value, str):
+        return value if value in JSON_TYPES else TYPE_NAMES.get(value.lower()) or _GONE
+    members = value if isinstance(value, list) else []
+    texts = ("null" if member is None else member for member in members)  # YAML: [string, null]
+    known = (TYPE_NAMES.get(text.lower()) for text in texts if isinstance(text, str))
+    names: list[Json] = list(dict.fromkeys(name for name in known if name))
+    return _GONE if not names else value if names == value else names
+
+
+def _choices(value: Json) -> _Answer:
+    """An enum: not empty, and nothing twice by JavaScript's equality (1 is 1.0, but not true)."""
+    choices = value if isinstance(value, list) else []
+    first: dict[object, Json] = {}
+    for choice in choices:
+        first.setdefault(_equality_key(choice), choice)
+    if not first:
+        return _GONE
+    return value if len(first) == len(choices) else list(first.values())
+
+
+def _equality_key(value: Json) -> object:
+    """A key that equal values share; flat, however deep the value is."""
+    tokens: list[object] = []
+    rest = [value]
+    while rest:
+        item = rest.pop()
+        if isinstance(item, dict):
+            names = sorted(item)
+            tokens.append(("object", *names))
+            rest.extend(item[name] for name in names)
+        elif isinstance(item, list):
+            tokens.append(("array", len(item)))
+            rest.extend(item)
+        elif isinstance(item, (int, float)) and not isinstance(item, bool):
+            tokens.append(_as_double(item))
+        else:
+            tokens.append(item if isinstance(item, str) else (item,))
+    return tuple(tokens)
+
+
+def _names(value: Json) -> _Answer:
+    if not isinstance(value, list):
+        return _GONE
+    names: list[Json] = list(dict.fromkeys(name for name in value if isinstance(name, str)))
+    return value if len(names) == len(value) else names
+
+
+def _schema(value: Json) -> _Answer:
+    """A schema, or what `"string"` and `"false"` mean in its place."""
+    if isinstance(value, (dict, bool)):
+        return value
+    name = value.lower() if isinstance(value, str) else ""
+    if name in TYPE_NAMES:
+        return {"type": TYPE_NAMES[name]}
+    return FLAG_NAMES.get(name, _GONE)
+
+
+def _items(value: Json) -> _Answer:
+    answer = value if isinstance(value, list) and value else _schema(value)
+    return {} if isinstance(answer, _Gone) else answer
+
+
+def _schemas(value: Json) -> _Answer:
+    if isinstance(value, dict):
+        return [value]
+    members = value if isinstance(value, list) else []
+    answers = [_schema(member) for member in members]
+    kept: list[Json] = [answer for answer in answers if not isinstance(answer, _Gone)]
+    if not kept:
+        return _GONE
+    return value if all(a is m for a, m in zip(answers, members)) else kept
+
+
+def _map_of(rule: _Rule) -> _Rule:
+    def map_rule(value: Json) -> _Answer:
+        if not isinstance(value, dict):
+            return _GONE
+        answers = {name: rule(member) for name, member in value.items()}
+        kept: JsonObject = {n: a for n, a in answers.items() if not isinstance(a, _Gone)}
+        return value if all(a is value[n] for n, a in answers.items()) else kept
+
+    return map_rule
+
+
+def _dependency(value: Json) -> _Answer:
+    if isinstance(value, str):
+        return [value]  # draft-03
+    return _names(value) if isinstance(value, list) else _schema(value)
+
+
+_map: Final = _only(dict)
+_dependencies: Final = _map_of(_dependency)
+RULES: Final[Mapping[str, _Rule]] = {  # draft-07
+    "$schema": lambda value: value if _dialect(value) else _GONE,
+    "$id": _identifier,
+    "$ref": lambda value: "#" if value == "" else _identifier(value),
+    **dict.fromkeys(("$comment", "title", "description", "pattern", "format"), _only(str)),
+    **dict.fromkeys(("contentMediaType", "contentEncoding"), _only(str)),
+    **dict.fromkeys(("readOnly", "writeOnly", "uniqueItems"), _flag),
+    "type": _type,
+    "enum": _choices,
+    "examples": _only(list),
+    "required": _names,
+    "multipleOf": _positive_number,
+    **dict.fromkeys(("maximum", "minimum", "exclusiveMaximum", "exclusiveMinimum"), _number),
+    **dict.fromkeys(("maxLength", "maxItems", "maxProperties"), _count(round_up=False)),
+    **dict.fromkeys(("minLength", "minItems", "minProperties"), _count(round_up=True)),
+    **dict.fromkeys(("properties", "patternProperties", "definitions"), _map),
+    "dependencies": _dependencies,
+    **dict.fromkeys(("allOf", "anyOf", "oneOf"), _schemas),
+    "items": _items,
+    **dict.fromkeys(("additionalItems", "additionalProperties", "contains"), _schema),
+    **dict.fromkeys(("propertyNames", "not", "if", "then", "else"), _schema),
+}
+
+
+# What VS Code asks beyond draft-07 where the mark names another draft. A schema that is not so
+# loses the mark, and is then read by draft-07.
+
+
+def _absolute(value: Json) -> _Answer:
+    scheme, colon, _ = value.partition(":") if isinstance(value, str) else ("", "", "")
+    return value if scheme and colon and not set(scheme) & set("/?#") else _GONE
+
+
+def _anchor(value: Json) -> _Answer:
+    is_plain = isinstance(value, str) and value.isascii() and value[:1].isalpha()
+    return value if is_plain and all(c.isalnum() or c in "-._" for c in str(value)) else _GONE
+
+
+_LATER_RULES: Final[Mapping[str, _Rule]] = {
+    "$id": lambda value: value if isinstance(value, str) and "#" not in value[:-1] else _GONE,
+    "$anchor": _anchor,
+    **dict.fromkeys(("$dynamicRef", "$recursiveRef"), _identifier),
+    **dict.fromkeys(("$recursiveAnchor", "deprecated"), _flag),
+    "$vocabulary": _map_of(_flag),
+    **dict.fromkeys(("minContains", "maxContains"), _count(round_up=True)),
+    "dependentRequired": _map_of(_names),
+    **dict.fromkeys(("$defs", "dependentSchemas"), _map),
+    "prefixItems": _schemas,
+    **dict.fromkeys(("contentSchema", "unevaluatedItems", "unevaluatedProperties"), _schema),
+}
+MARK_RULES: Final[Mapping[str, Mapping[str, _Rule]]] = {
+    "draft-04": {
+        "id": _absolute,
+        "required": lambda value: value or _GONE,
+        "dependencies": _map_of(lambda value: _GONE if value == [] else value),
+        **{exclusive: _only(bool) for exclusive, _ in BOUNDS},
+    },
+    "draft-06": {"$schema": _only(dict)},  # never so: VS Code would have to download it
+    "2019-09": _LATER_RULES,
+    "2020-12": {**_LATER_RULES, "items": _schema},
+}
+
+# The keywords that hold schemas: for draft-07, for any draft, for the items rule; those with maps.
+_SCHEMA_RULES: Final = (_schema, _schemas, _items, _map, _dependencies)
+SLOTS: Final = frozenset(k for k, rule in RULES.items() if rule in _SCHEMA_RULES)
+ALL_SLOTS: Final = SLOTS | {k for k, rule in _LATER_RULES.items() if rule in _SCHEMA_RULES}
+ITEMS_SLOTS: Final = ALL_SLOTS - {
+    *("additionalItems", "propertyNames", "contentSchema"),
+    *("unevaluatedItems", "unevaluatedProperties"),
+}
+MAP_SLOTS: Final = frozenset(
+    ("properties", "patternProperties", "definitions", "dependencies", "$defs", "dependentSchemas")
+)
+
+
+DONE: Final = {"$schema": "removed the unknown $schema mark", "items": "added an items schema"}
+OLD_KEYWORDS: Final = frozenset(("properties", "additionalItems", *(name for name, _ in BOUNDS)))
+
+
+def _repaired(schema: JsonObject, done: list[str]) -> JsonObject:
+    """The schema object as draft-07 wants it, not what is under it; the same object if it is so."""
+    if not OLD_KEYWORDS.isdisjoint(schema):
+        schema = _without_old_drafts(schema, done)
+    answer = schema
+    for keyword, value in schema.items():
+        rule = RULES.get(keyword)
+        right = value if rule is None else rule(value)
+        if right is value:
+            continue
+        if answer is schema:
+            answer = dict(schema)
+        if isinstance(right, _Gone):
+            del answer[keyword]
+            done.append(DONE.get(keyword, f"removed an invalid {keyword}"))
+        else:
+            answer[keyword] = right
+            done.append(DONE.get(keyword, f"corrected an invalid {keyword}"))
+    return answer
+
+
+def _without_old_drafts(schema: JsonObject, done: list[str]) -> JsonObject:
+    """What older drafts say by two keywords together, in the words of draft-07."""
+    for exclusive, bound in BOUNDS:
+        if schema.get(exclusive) is True and bound in schema:
+            schema = {**schema, exclusive: schema[bound]}
+            del schema[bound]
+            done.append(f"made {exclusive} a number")
+    if schema.get("items") == [] and "additionalItems" in schema:
+        schema = {**schema, "items": schema["additionalItems"]}
+        del schema["additionalItems"]
+        done.append("moved additionalItems to items")
+    properties = schema.get("properties")
+    members = properties.items() if isinstance(properties, dict) else ()
+    marked = [k for k, v in members if isinstance(v, dict) and v.get("required") is True]
+    if marked:  # draft-03
+        required = schema.get("required")
+        names = [n for n in required if isinstance(n, str)] if isinstance(required, list) else []
+        schema = {**schema, "required": list(dict.fromkeys([*names, *marked]))}
+        done.append("listed the properties that are marked as required")
+    return schema
+
+
+def _with_items(schema: JsonObject, done: list[str]) -> JsonObject:
+    """The schema; if it is of an array and JavaScript takes its items for false, one with items."""
+    items = schema.get("items")
+    if schema.get("type") != "array" or items or isinstance(items, (dict, list)):
+        return schema
+    done.append("added an items schema")
+    answer = {**schema, "items": {}}
+    if items is False and "maxItems" not in schema:  # accepts the same arrays as before
+        first = schema.get("prefixItems")
+        answer["maxItems"] = len(first) if isinstance(first, list) else 0
+    return answer
+
+
+def _as_schema(value: Json, done: list[str]) -> Json:
+    schema = _schema(value)
+    if schema is value:
+        return value
+    done.append("replaced a value that is no schema")
+    return {} if isinstance(schema, _Gone) else schema
+
+
+class _Place:
+    """A place in the tree of an input schema; what lies above a change is copied, once."""
+
+    __slots__ = ("above", "depth", "has_items_rule", "is_ours", "is_repaired", "key", "value")
+
+    def __init__(self, above: _Place | None, key: str | int, value: Json) -> None:
+        self.above = above
+        self.key = key
+        self.value = value
+        self.is_ours = False  # may the value be changed?
+        self.depth = 0
+        self.is_repaired = self.has_items_rule = True
+
+    def replace(self, value: Json) -> None:
+        """Put another value here; no object of the server's is touched."""
+        borrowed = []
+        above = self.above
+        while above is not None and not above.is_ours:
+            borrowed.append(above)
+            above = above.above
+        for place in reversed(borrowed):
+            place.hang(place.value.copy() if isinstance(place.value, (dict, list)) else None)
+        self.hang(value)
+
+    def hang(self, value: Json) -> None:
+        """Put a value of ours here, under a value of ours."""
+        self.value = value
+        self.is_ours = True
+        holder = self.above.value if self.above else None
+        if isinstance(holder, dict):
+            holder[str(self.key)] = value
+        elif isinstance(holder, list):
+            holder[int(self.key)] = value
+
+    def pointer(self) -> str:
+        """Where this is, by RFC 6901; cut when it is long."""
+        names: list[str] = []
+        place = self
+        while place.above is not None:
+            names.append("/" + str(place.key).replace("~", "~0").replace("/", "~1"))
+            place = place.above
+        pointer = "".join(reversed(names))
+        return pointer if len(pointer) <= POINTER_LENGTH else f"{pointer[:POINTER_LENGTH]}..."
+
+
+class _SchemaWalk:
+    """One walk over an input schema: every schema in it once, each before those under it."""
+
+    def __init__(self, schema: JsonObject) -> None:
+        self._root = _Place(None, "", schema)
+        self._changes: list[SchemaChange] = []
+        self._untold = 0
+        self._is_too_deep = False
+        self._dialect = _dialect(schema.get("$schema")) or "draft-07"
+        self._mark_rules = MARK_RULES.get(self._dialect)  # None when there is no doubt (left)
+        self._is_mark_wrong = False
+
+    def run(self) -> tuple[Json, list[SchemaChange]]:
+        """The schema after all rules, the same object if nothing was done; and what was done."""
+        rest = [self._root]
+        while rest:
+            place = rest.pop()
+            self._visit(place)
+            rest.extend(reversed(self._places_under(place)))
+        schema = self._root.value
+        if self._is_mark_wrong and isinstance(schema, dict):
+            schema = {keyword: value for keyword, value in schema.items() if keyword != "$schema"}
+            what = f"removed the $schema mark {self._dialect}, with which VS Code omits the tool"
+            self._changes.insert(0, SchemaChange("", what))
+        if self._untold:
+            self._changes.append(SchemaChange(None, f"and {self._untold} more changes"))
+        return schema, self._changes
+
+    def _visit(self, place: _Place) -> None:
+        schema = place.value
+        done: list[str] = []
+        if place.is_repaired:
+            schema = _as_schema(schema, done)
+            schema = _repaired(schema, done) if isinstance(schema, dict) else schema
+        if place.has_items_rule and isinstance(schema, dict):
+            if place.depth <= ITEMS_DEPTH:
+                schema = _with_items(schema, done)
+            else:
+                self._stop_items_rule(place)
+        if done:
+            place.replace(schema)
+            self._tell(place, done)
+        if self._mark_rules and not self._fits(place, self._mark_rules):
+            self._mark_rules, self._is_mark_wrong = None, True
+
+    def _stop_items_rule(self, place: _Place) -> None:
+        place.has_items_rule = False
+        if not self._is_too_deep:
+            self._is_too_deep = True
+            self._tell(place, [TOO_DEEP])
+
+    def _tell(self, place: _Place, done: list[str]) -> None:
+        room = CHANGES_TOLD - len(self._changes)
+        told = done[:room]
+        self._untold += len(done) - len(told)
+        if told:
+            pointer = place.pointer()
+            self._changes.extend(SchemaChange(pointer, what) for what in told)
+
+    def _fits(self, place: _Place, mark_rules: Mapping[str, _Rule]) -> bool:
+        """Whether the mark may stay, as far as this place goes."""
+        schema = place.value
+        if not isinstance(schema, dict):
+            return isinstance(schema, bool) and self._dialect != "draft-04"
+        if not place.is_repaired and _repaired(schema, []) is not schema:
+            return False
+        rules = ((mark_rules.get(keyword), value) for keyword, value in schema.items())
+        return all(rule is None or rule(value) is value for rule, value in rules)
+
+    def _places_under(self, place: _Place) -> list[_Place]:
+        """The schemas right under this one that a rule wants to see, in their order."""
+        found: list[_Place] = []
+        if not isinstance(place.value, dict) or ALL_SLOTS.isdisjoint(place.value):
+            return found
+        for keyword, value in place.value.items():
+            is_repaired = place.is_repaired and keyword in SLOTS
+            has_items_rule = place.has_items_rule and keyword in ITEMS_SLOTS
+            if is_repaired or has_items_rule or (self._mark_rules and keyword in ALL_SLOTS):
+                for below in _members(place, keyword, value):
+                    if below.value != {}:
+                        below.depth = place.depth + 1
+                        below.is_repaired = is_repaired
+                        below.has_items_rule = has_items_rule
+                        found.append(below)
+        return found
+
+
+def _members(place: _Place, keyword: str, value: Json) -> list[_Place]:
+    """The places of the schemas that a keyword holds: in a map, in a list, or itself."""
+    holder = _Place(place, keyword, value)
+    if isinstance(value, dict) and keyword in MAP_SLOTS:
+        others = list if keyword == "dependencies" else ()  # the names of other properties
+        return [_Place(holder, k, v) for k, v in value.items() if not isinstance(v, others)]
+    if isinstance(value, list) and keyword not in MAP_SLOTS:
+        return [_Place(holder, index, member) for index, member in enumerate(value)]
+    is_flag = isinstance(value, bool) and keyword in {"additionalItems", "additionalProperties"}
+    return [] if is_flag else [holder]
+
+
+# endregion
+
+# region pure lifecycle -------------------------------------------------------
+# In: the params of initialize, the result of server/discover. Out: clientInfo and capabilities
+# for the server, the initialize result for the client. Members of a wrong shape are dropped, so
+# that both sides always get what their schema allows.
+
+_INFO_TEXTS: Final = ("name", "title", "version", "description", "websiteUrl")
+
+
+def parse_initialize(params: Json) -> tuple[JsonObject, JsonObject]:
+    """The clientInfo and the capabilities for the server. Raises BridgeError INVALID_PARAMS."""
+    if not isinstance(params, dict) or not isinstance(params.get("protocolVersion"), str):
+        raise BridgeError(Cause.INVALID_PARAMS, "initialize needs a protocolVersion")
+    capabilities = params.get("capabilities")
+    if not isinstance(capabilities, dict):
+        raise BridgeError(Cause.INVALID_PARAMS, "initialize needs capabilities")
+    info = _implementation(params.get("clientInfo"))
+    if info is None:
+        raise BridgeError(Cause.INVALID_PARAMS, "initialize needs clientInfo: name and version")
+    return info, capabilities_to_modern(capabilities)
+
+
+def _implementation(value: Json) -> JsonObject | None:
+    """The valid members of an Implementation, or None without a name and a version."""
+    if not isinstance(value, dict):
+        return None
+    info: JsonObject = {key: value[key] for key in _INFO_TEXTS if isinstance(value.get(key), str)}
+    if "name" not in info or "version" not in info:
+        return None
+    icons = value.get("icons")
+    if isinstance(icons, list):
+        kept: list[Json] = [icon for icon in icons if _is_icon(icon)]
+        if kept:
+            info["icons"] = kept
+    return info
+
+
+def _is_icon(icon: Json) -> bool:
+    if not isinstance(icon, dict) or not isinstance(icon.get("src"), str):
+        return False
+    sizes = icon.get("sizes", [])
+    return (
+        isinstance(icon.get("mimeType", ""), str)
+        and isinstance(sizes, list)
+        and all(isinstance(size, str) for size in sizes)
+        and icon.get("theme", "light") in ("light", "dark")
+    )
+
+
+def capabilities_to_modern(declared: JsonObject) -> JsonObject:
+    """What the server hears of the client's capabilities: only what the client declared."""
+    modern: JsonObject = {}
+    for key, parts in (("sampling", ("context", "tools")), ("elicitation", ("form", "url"))):
+        value = declared.get(key)
+        if isinstance(value, dict):
+            modern[key] = {part: value[part] for part in parts if isinstance(value.get(part), dict)}
+    if isinstance(declared.get("roots"), dict):
+        modern["roots"] = {}  # listChanged is not part of 2026-07-28
+    for key in ("experimental", "extensions"):
+        kept = _object_members(declared.get(key))
+        if kept is not None:
+            modern[key] = kept
+    return modern
+
+
+def _object_members(value: Json) -> JsonObject | None:
+    """The members that are objects, without the Tasks extension."""
+    if not isinstance(value, dict):
+        return None
+    return {k: v for k, v in value.items() if isinstance(v, dict) and k != TASKS_EXTENSION}
+
+
+def check_discover_result(result: RawObject) -> None:
+    """The server speaks our revision. Raises BridgeError DISCOVER_FAILED with what it named."""
+    versions = result.get("supportedVersions")
+    if not isinstance(versions, list):
+        raise BridgeError(
+            Cause.DISCOVER_FAILED, "the result of server/discover names no supportedVersions"
+        )
+    if MODERN_VERSION not in versions:
+        raise BridgeError(Cause.DISCOVER_FAILED, unsupported_detail(versions))
+
+
+def unsupported_detail(versions: Json) -> str:
+    """Which revisions the server named, for people."""
+    named = versions if isinstance(versions, list) else []
+    texts = [clean_text(v, 40) for v in named if isinstance(v, str)][:10]
+    return (
+        f"the server does not support revision {MODERN_VERSION}; it names: "
+        f"{', '.join(texts) or 'none'}"
+    )
+
+
+def initialize_result(result: RawObject, fallback_name: str) -> JsonObject:
+    """The initialize result of the legacy revision from a server/discover result."""
+    legacy: JsonObject = {
+        "protocolVersion": LEGACY_VERSION,
+        "capabilities": _capabilities_to_legacy(result.get("capabilities")),
+        "serverInfo": _server_info(result) or {"name": fallback_name, "version": __version__},
+    }
+    instructions = result.get_str("instructions")
+    if instructions is not None:
+        legacy["instructions"] = instructions
+    return legacy
+
+
+def _capabilities_to_legacy(declared: Json) -> JsonObject:
+    if not isinstance(declared, dict):
+        return {}
+    legacy: JsonObject = {}
+    for key, flags in (
+        ("tools", ("listChanged",)),
+        ("prompts", ("listChanged",)),
+        ("resources", ("subscribe", "listChanged")),
+        ("completions", ()),
+        ("logging", ()),
+    ):
+        value = declared.get(key)
+        if isinstance(value, dict):
+            legacy[key] = {k: v for k, v in value.items() if k not in flags or isinstance(v, bool)}
+    for key in ("experimental", "extensions"):
+        kept = _object_members(declared.get(key))
+        if kept is not None:
+            legacy[key] = kept
+    return legacy
+
+
+def _server_info(result: RawObject) -> JsonObject | None:
+    """The server's name: in `_meta` by the specification, in the result with some servers."""
+    meta = result.get("_meta")
+    for value in (
+        meta.get(META_SERVER_INFO) if isinstance(meta, dict) else None,
+        result.get("serverInfo"),
+    ):
+        info = _implementation(value)
+        if info is not None and info["name"]:
+            return info
+    return None
+
+
+# endregion
+
+# region pure to_modern -------------------------------------------------------
+# In: the params of a client request. Out: frames for the server. Every request carries its
+# version and its capabilities (basic/index); we send nothing else but notifications/cancelled.
+
+_NOT_FORWARDED: Final = frozenset({"task", "_meta"})
+
+
+class UpstreamCall:
+    """A request for the server: its method and the texts of its params.
+
+    `round_number` counts from 1; `client_id` is the text of the client's id, for the trace.
+    """
+
+    __slots__ = ("client_id", "has_progress", "members", "method", "round_number")
+
+    def __init__(
+        self,
+        method: str,
+        members: list[Piece],
+        *,
+        has_progress: bool = False,
+        client_id: bytes = b"",
+        round_number: int = 1,
+    ) -> None:
+        self.method = method
+        self.members = members
+        self.has_progress = has_progress
+        self.client_id = client_id
+        self.round_number = round_number
+
+
+def params_to_modern(params: RawObject | None) -> list[Piece]:
+    """The members that go to the server as they came: all but `_meta` and `task`."""
+    return [] if params is None else params.kept(_NOT_FORWARDED)
+
+
+def progress_token(params: RawObject | None) -> bytes | None:
+    """The text of the client's progress token; any value but null, an array or an object is one."""
+    meta = None if params is None else params.object("_meta")
+    if meta is None or "progressToken" not in meta:
+        return None
+    token = meta.peek("progressToken")
+    return (
+        None
+        if token is None or isinstance(token, (dict, list))
+        else bytes(meta.raw("progressToken"))
+    )
+
+
+def build_envelope(client_info: JsonObject, capabilities: JsonObject) -> bytes:
+    """The members of `_meta` that every request of a connection has in common."""
+    return encode_json(
+        {
+            META_PROTOCOL_VERSION: MODERN_VERSION,
+            META_CLIENT_INFO: client_info,
+            META_CLIENT_CAPABILITIES: capabilities,
+        }
+    )[1:-1]
+
+
+def build_request(request_id: int, call: UpstreamCall, envelope: bytes) -> list[Piece]:
+    """One frame for the server, in pieces."""
+    token = b',"progressToken":%d' % request_id if call.has_progress else b""
+    pieces: list[Piece] = [
+        b'{"jsonrpc":"2.0","id":%d,"method":"%s","params":{"_meta":{%s%s}'
+        % (request_id, call.method.encode("ascii"), envelope, token)
+    ]
+    for member in call.members:
+        pieces += (b",", member)
+    pieces.append(b"}}\n")
+    return pieces
+
+
+def build_cancelled(request_id: int, reason: str) -> bytes:
+    """The notification that ends a request of ours on stdio (basic/patterns/cancellation)."""
+    return (
+        encode_json(
+            {
+                "jsonrpc": "2.0",
+                "method": "notifications/cancelled",
+                "params": {"requestId": request_id, "reason": reason},
+            }
+        )
+        + b"\n"
+    )
+
+
+# endregion
+
+# region pure to_legacy -------------------------------------------------------
+# In: what the server answered. Out: frames for the client. What the rules do not name goes to
+# the client as the text that came.
+
+_MODERN_MEMBERS: Final[dict[str, Piece | None]] = dict.fromkeys(
+    ("resultType", "ttlMs", "cacheScope")
+)
+
+
+def build_response(client_id: bytes, result: list[Piece]) -> list[Piece]:
+    """The frame of a result; `result` is the text of its object."""
+    return [b'{"jsonrpc":"2.0","id":%s,"result":' % client_id, *result, b"}\n"]
+
+
+def build_error(client_id: bytes, error: bytes) -> bytes:
+    """The frame of an error; `error` is the text of its object."""
+    return b'{"jsonrpc":"2.0","id":%s,"error":%s}\n' % (client_id, error)
+
+
+def rebuild(original: RawObject, changes: Mapping[str, Piece | None]) -> list[Piece]:
+    """The text of an object with some values changed, added, or removed (None)."""
+    members = original.kept(changes)
+    for key, text in changes.items():
+        if text is not None:
+            members.append(b'"%s":%s' % (key.encode("ascii"), text))
+    return join_object(members)
+
+
+def join_object(members: Sequence[Piece]) -> list[Piece]:
+    """The text of an object from the texts of its members; big ones are not copied."""
+    pieces: list[Piece] = []
+    for member in members:
+        pieces += (b",", member)
+    pieces[:1] = [b"{"]
+    pieces.append(b"}")
+    return pieces
+
+
+def result_to_legacy(method: str, result: RawObject, notes: list[str]) -> list[Piece]:
+    """The text of a complete result by the result rules. `notes` gets a line a changed schema."""
+    changes: dict[str, Piece | None] = _MODERN_MEMBERS.copy()
+    members = result.members
+    if "_meta" in members:
+        _change_meta(result, changes)
+    if method == "tools/call":
+        _change_content(result, changes)
+    elif method in LIST_METHODS:
+        if "nextCursor" in members and not isinstance(result.peek("nextCursor"), str):
+            changes["nextCursor"] = None
+        if method == "tools/list":
+            _change_tools(result, changes, notes)
+    return rebuild(result, changes)
+
+
+def _change_meta(result: RawObject, changes: dict[str, Piece | None]) -> None:
+    """`_meta` loses the server's name, and goes when nothing else is in it."""
+    meta = result.peek("_meta")
+    if not isinstance(meta, dict):
+        return
+    if not meta or (len(meta) == 1 and META_SERVER_INFO in meta):
+        changes["_meta"] = None
+    elif META_SERVER_INFO in meta:
+        rest = rebuild(parse_object(bytes(result.raw("_meta"))), {META_SERVER_INFO: None})
+        changes["_meta"] = b"".join(rest)
+
+
+def _change_content(result: RawObject, changes: dict[str, Piece | None]) -> None:
+    """There is a content array; structured content without a text block gets one (R5)."""
+    content = result.peek("content")
+    is_list = isinstance(content, list)
+    blocks = content if is_list else []
+    if result.peek("structuredContent") is None or any(
+        isinstance(block, dict) and block.get("type") == "text" for block in blocks
+    ):
+        if not is_list:
+            changes["content"] = b"[]"
+        return
+    text = bytes(result.raw("structuredContent")).decode("utf-8")
+    mirror = b'{"type":"text","text":%s}' % encode_json(text)
+    if blocks:
+        changes["content"] = bytes(result.raw("content"))[:-1] + b"," + mirror + b"]"
+    else:
+        changes["content"] = b"[" + mirror + b"]"
+
+
+def _change_tools(result: RawObject, changes: dict[str, Piece | None], notes: list[str]) -> None:
+    """Each tool has schemas that the client keeps; a tool that needs nothing stays as it came."""
+    tools = result.get("tools")
+    if not isinstance(tools, list):
+        return
+    repairs = [_tool_changes(tool, notes) if isinstance(tool, dict) else {} for tool in tools]
+    if not any(repairs):
+        return
+    raw = bytes(result.raw("tools"))
+    texts = [
+        b"".join(rebuild(parse_object(raw[start:end]), repair)) if repair else raw[start:end]
+        for (start, end), repair in zip(scan_elements(raw), repairs)
+    ]
+    changes["tools"] = b"[" + b",".join(texts) + b"]"
+
+
+def _tool_changes(tool: JsonObject, notes: list[str]) -> dict[str, Piece | None]:
+    changes: dict[str, Piece | None] = {}
+    schema, repairs = repair_input_schema(tool.get("inputSchema"))
+    if repairs:
+        changes["inputSchema"] = encode_json(schema)
+        name = tool.get("name")
+        shown = clean_text(name if isinstance(name, str) else "", LIMITS.shown_text)
+        notes += (f"tool '{shown}': {repair}" for repair in repairs)
+    if "outputSchema" in tool and not is_object_schema(tool["outputSchema"]):
+        changes["outputSchema"] = None
+    return changes
+
+
+def parse_error_reply(frame: RawObject) -> tuple[int, str] | None:
+    """Code and message of an error response, or None when it has not the shape of one."""
+    error = frame.get("error")
+    if not isinstance(error, dict):
+        return None
+    code, message = error.get("code"), error.get("message")
+    if type(code) is not int or not isinstance(message, str):
+        return None
+    return code, message
+
+
+def error_to_legacy(frame: RawObject) -> bytes:
+    """The text of the server's error: unchanged, but for -32042.
+
+    Raises BridgeError INVALID_RESPONSE. See basic/index, "Error codes": -32042 is reserved, and
+    VS Code opens each URL in its data.
+    """
+    found = parse_error_reply(frame)
+    if found is None:
+        raise BridgeError(Cause.INVALID_RESPONSE)
+    if found[0] == URL_ELICITATION_REQUIRED:
+        return encode_json({"code": -32603, "message": found[1]})
+    return bytes(frame.raw("error"))
+
+
+def discover_error(frame: RawObject) -> BridgeError:
+    """The failure of initialize for an error that answers server/discover."""
+    found = parse_error_reply(frame)
+    if found is None:
+        return BridgeError(Cause.INVALID_RESPONSE)
+    code, message = found
+    shown = clean_text(message, LIMITS.shown_text)
+    if code == UNSUPPORTED_VERSION:
+        error = frame.get("error")
+        data = error.get("data") if isinstance(error, dict) else None
+        versions = data.get("supported") if isinstance(data, dict) else None
+        return BridgeError(Cause.DISCOVER_FAILED, unsupported_detail(versions), code=code)
+    return BridgeError(
+        Cause.DISCOVER_FAILED,
+        f"error {code}: {shown}",
+        code=-32603 if code == URL_ELICITATION_REQUIRED else code,
+        message=OLDER_REVISION,
+    )
+
+
+SILENT_SERVER: Final = (
+    "The server did not answer server/discover. It may need more time (--discover-timeout), or it"
+    " speaks an older revision of MCP, which VS Code can use without the bridge."
+)
+EXIT_HINT: Final = (
+    "A server that ends at its first message may speak an older revision of MCP, which VS Code can"
+    " use without the bridge"
+)
+OLDER_REVISION: Final = (
+    "The server does not know server/discover: it speaks an older revision of MCP, which VS Code"
+    " can use without the bridge. Put its command into the configuration directly."
+)
+
+
+def is_odd_refusal(frame: RawObject) -> bool:
+    """Is it -32022 although the very version that was sent is named as supported?"""
+    error = frame.get("error")
+    if not isinstance(error, dict) or error.get("code") != UNSUPPORTED_VERSION:
+        return False
+    data = error.get("data")
+    supported = data.get("supported") if isinstance(data, dict) else None
+    return isinstance(supported, list) and MODERN_VERSION in supported
+
+
+def progress_to_legacy(params: RawObject, token: bytes) -> list[Piece] | None:
+    """The client's progress notification, or None when the server's is not valid."""
+    progress, total, message = (params.peek(key) for key in ("progress", "total", "message"))
+    if not _is_number(progress) or (total is not None and not _is_number(total)):
+        return None
+    if message is not None and not isinstance(message, str):
+        return None
+    pieces: list[Piece] = [
+        b'{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":%s' % token
+    ]
+    for key in ("progress", "total", "message"):
+        if params.peek(key) is not None:
+            pieces += (b',"%s":' % key.encode("ascii"), params.raw(key))
+    pieces.append(b"}}\n")
+    return pieces
+
+
+def _is_number(value: object) -> bool:
+    return type(value) in (int, float)
+
+
+# endregion
+# region plumbing plumbing ----------------------------------------------------
+# What the rooms run on: time, signals, locks with an order, threads, and the log.
+
+
+class Clock:
+    """Monotonic time in seconds, and waiting for it. Tests hand in one that stands still."""
+
+    def now(self) -> float:
+        """Seconds since some fixed moment."""
+        return time.monotonic()
+
+    def wait(self, event: Signal, until: float | None) -> bool:
+        """The event came before `until` (True), or that moment did. None waits for ever."""
+        if until is None:
+            return event.wait(None)
+        return event.wait(max(0.0, until - self.now()))
+
+
+class Signal:
+    """A flag that one thread waits for and any other may set; waiting takes it down again.
+
+    Threads: any. One lock is all there is: to set it twice is the same as once.
+    """
+
+    __slots__ = ("_lock",)
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()  # noqa: TID251  # it guards nothing: it is the flag
+        self._lock.acquire()
+
+    def set(self) -> None:
+        """The waiting thread goes on. May be called in a signal handler."""
+        try:
+            self._lock.release()
+        except RuntimeError:
+            return  # it is set already
+
+    def wait(self, seconds: float | None) -> bool:
+        """It was set within `seconds` (None: without a limit)."""
+        if seconds is None:
+            return self._lock.acquire()
+        return self._lock.acquire(timeout=min(seconds, threading.TIMEOUT_MAX))
+
+
+class Once:
+    """A thing that happens once, for whoever asks first."""
+
+    __slots__ = ("_lock",)
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()  # noqa: TID251  # it guards nothing: it is the mark
+
+    def first(self) -> bool:
+        """This call is the first one."""
+        return self._lock.acquire(blocking=False)
+
+    def is_over(self) -> bool:
+        """Has anybody been first?"""
+        return self._lock.locked()
+
+
+class LockRank(enum.IntEnum):
+    """The lock order. While you hold one, take only those below it; write only under OUTPUT."""
+
+    LIFECYCLE = 1  # front_end: the state
+    CHILD_INPUT = 3  # child: its stdin
+    OUTPUT = 9  # front_end: stdout
+
+
+class _Held(threading.local):
+    """The ranks that a thread holds, in the order in which it took them."""
+
+    def __init__(self) -> None:
+        self.ranks: list[int] = []
+
+
+_HELD: Final = _Held()
+
+
+class RankedLock:
+    """A lock that objects when the order of LockRank is broken."""
+
+    __slots__ = ("_lock", "_rank")
+
+    def __init__(self, rank: LockRank) -> None:
+        self._rank = int(rank)
+        self._lock = threading.Lock()  # noqa: TID251  # the only place but Signal and Once
+
+    def acquire(self, seconds: float = -1) -> bool:
+        """The lock is held (True), or `seconds` are over."""
+        ranks = _HELD.ranks
+        if ranks and ranks[-1] >= self._rank:
+            raise RuntimeError(f"lock {self._rank} taken under {ranks[-1]}")
+        if not self._lock.acquire(timeout=seconds):
+            return False
+        ranks.append(self._rank)
+        return True
+
+    def release(self) -> None:
+        """The lock is free; the holder calls this."""
+        _HELD.ranks.pop()
+        self._lock.release()
+
+    def __enter__(self) -> None:
+        ranks = _HELD.ranks
+        if ranks and ranks[-1] >= self._rank:
+            raise RuntimeError(f"lock {self._rank} taken under {ranks[-1]}")
+        self._lock.acquire()
+        ranks.append(self._rank)
+
+    def __exit__(self, *_: object) -> None:
+        _HELD.ranks.pop()
+        self._lock.release()
+
+
+def start_thread(name: str, body: Callable[[], None]) -> threading.Thread:  # noqa: TID251  # a type
+    """A daemon thread runs `body`; whoever starts it sees to it that it ends."""
+    thread = threading.Thread(target=body, name=name, daemon=True)  # noqa: TID251  # only here
+    thread.start()
+    return thread
+
+
+class Reservation:
+    """A job that starts at `due`, or when it is told to, unless it is released before."""
+
+    __slots__ = ("due", "job")
+
+    def __init__(self, job: Callable[[], None], due: float) -> None:
+        self.job = job
+        self.due = due
+
+
+class _Worker:
+    __slots__ = ("job", "wake")
+
+    def __init__(self, job: Callable[[], None]) -> None:
+        self.job: Callable[[], None] | None = job
+        self.wake = Signal()
+
+
+class Workers:
+    """Threads that run jobs: made on demand and reused.
+
+    A hand-off to a thread costs more than most requests do. So a job that is seldom needed is
+    reserved: it costs no thread and wakes none, as long as it is released before it is due. One
+    thread stands by for all of them. It sleeps until the first is due, once more for `linger`
+    seconds when there is none, and then without a limit.
+
+    Threads: any. The tables need no lock: each use is one step. The thread that stands by
+    publishes `_looks_at` and then looks at the table once more; who reserves does so first and
+    looks at `_looks_at` after that.
+    """
+
+    def __init__(
+        self,
+        *,
+        most_idle: int,
+        linger: float,
+        clock: Clock,
+        on_error: Callable[[str, BaseException], None],
+    ) -> None:
+        self._most_idle = most_idle
+        self._linger = linger
+        self._clock = clock
+        self._on_error = on_error
+        self._idle: list[_Worker] = []
+        self._reserved: dict[Reservation, None] = {}  # in the order of `due`
+        self._looks_at = float("inf")
+        self._standby = Signal()
+        self._standby_once = Once()
+        self._is_closed = False
+
+    def run(self, job: Callable[[], None]) -> None:
+        """A thread runs the job, soon."""
+        try:
+            worker = self._idle.pop()
+        except IndexError:
+            worker = _Worker(job)
+            start_thread("worker", lambda: self._run_worker(worker))
+            return
+        worker.job = job
+        worker.wake.set()
+
+    def reserve(self, job: Callable[[], None], due: float) -> Reservation:
+        """A thread runs the job at `due`, which is no earlier than those of the others."""
+        reservation = Reservation(job, due)
+        self._reserved[reservation] = None
+        if due < self._looks_at:
+            if self._standby_once.first():
+                start_thread("standby", self._run_standby)
+            self._standby.set()
+        return reservation
+
+    def start(self, reservation: Reservation) -> None:
+        """The job runs soon, unless it has been released or has begun."""
+        if self._reserved.pop(reservation, self) is None:
+            self.run(reservation.job)
+
+    def release(self, reservation: Reservation) -> None:
+        """The job never runs, unless it has begun."""
+        self._reserved.pop(reservation, None)
+
+    def close(self) -> None:
+        """Idle workers end, the others after their job."""
+        self._is_closed = True
+        self._reserved.clear()
+        self._standby.set()
+        while True:
+            try:
+                worker = self._idle.pop()
+            except IndexError:
+                return
+            worker.job = None
+            worker.wake.set()
+
+    def _run_worker(self, worker: _Worker) -> None:
+        while worker.job is not None:
+            try:
+                worker.job()
+            except BaseException as error:  # noqa: BLE001  # no job may end a worker unseen
+                self._on_error("a worker", error)
+            worker.job = None
+            if len(self._idle) >= self._most_idle:
+                return
+            self._idle.append(worker)
+            if self._is_closed:
+                self.close()
+            worker.wake.wait(None)
+
+    def _run_standby(self) -> None:
+        lingers_until: float | None = None
+        while not self._is_closed:
+            first = self._first_reserved()
+            now = self._clock.now()
+            if first is not None and first.due <= now:
+                self.start(first)
+                continue
+            if first is not None:
+                lingers_until, until = None, first.due
+            else:
+                lingers_until = until = now + self._linger if lingers_until is None else INFINITE
+            self._looks_at = until
+            if self._first_reserved() is first:
+                self._clock.wait(self._standby, None if until == INFINITE else until)
+
+    def _first_reserved(self) -> Reservation | None:
+        while True:
+            try:
+                return next(iter(self._reserved), None)
+            except RuntimeError:
+                continue  # another thread changed it in this very moment
+
+
+INFINITE: Final = float("inf")
+
+
+def join_small(pieces: Iterable[Piece]) -> Iterator[Piece]:
+    """The same bytes in as few pieces as may be without copying big ones."""
+    small: list[Piece] = []
+    size = 0
+    for piece in pieces:
+        if len(piece) < _BIG_PIECE:
+            small.append(piece)
+            size += len(piece)
+            if size < _BIG_PIECE:
+                continue
+        if small:
+            yield b"".join(small)
+            small, size = [], 0
+        if len(piece) >= _BIG_PIECE:
+            yield piece
+    if small:
+        yield b"".join(small)
+
+
+def write_all(descriptor: int, pieces: Iterable[Piece]) -> None:
+    """All pieces are written, small ones in one call. Raises OSError."""
+    for piece in join_small(pieces):
+        done = _write_some(descriptor, piece)
+        if done < len(piece):
+            view = memoryview(piece)[done:]
+            while view:
+                view = view[_write_some(descriptor, view) :]
+
+
+def _write_some(descriptor: int, data: Piece) -> int:
+    while True:
+        try:
+            return os.write(descriptor, data)
+        except BlockingIOError:  # whoever started us made it so
+            wait_for(descriptor, for_writing=True, seconds=None)
+
+
+def read_some(descriptor: int) -> bytes:
+    """The next bytes, at most 64 KiB (more costs a mapping each); b"" at the end."""
+    while True:
+        try:
+            return os.read(descriptor, 1 << 16)
+        except BlockingIOError:
+            wait_for(descriptor, for_writing=False, seconds=None)
+
+
+def wait_for(descriptor: int, *, for_writing: bool, seconds: float | None) -> bool:
+    """The descriptor is ready within `seconds` (None: without a limit). POSIX."""
+    import select  # not needed in a normal run
+
+    poll = select.poll()
+    poll.register(descriptor, select.POLLOUT if for_writing else select.POLLIN)
+    return bool(poll.poll(None if seconds is None else max(0, int(seconds * 1000) + 1)))
+
+
+class LogLevel(enum.IntEnum):
+    """The levels of our own log lines."""
+
+    ERROR = 0
+    WARNING = 1
+    INFO = 2
+    DEBUG = 3
+
+
+class Log:
+    """Our lines on stderr, one write a line: `mcp-bridge-vscode: <scope>: <level>: <text>`.
+
+    Scopes: `vscode` is the program, `bridge` the core, `mcp_client`, `mcp_stdio` and
+    `mcp_router` the side of the server. Threads: any may write; a thread of its own does the
+    writing, so that a stderr which nobody reads blocks nothing but that thread.
+    """
+
+    def __init__(self, descriptor: int, level: LogLevel, limits: Limits) -> None:
+        self._descriptor = descriptor
+        self._level = level
+        self._limits = limits
+        # append and popleft are one step each; a full queue drops the newest, with a count
+        self._lines: deque[bytes] = deque()
+        self._dropped = 0
+        self._wake = Signal()
+        self._flushed = Signal()
+        self._thread_once = Once()
+        self._said: set[str] = set()
+
+    def error(self, scope: str, text: str) -> None:
+        """Something ended that the user wanted."""
+        self._put(scope, LogLevel.ERROR, text)
+
+    def warning(self, scope: str, text: str) -> None:
+        """Something is wrong and the bridge goes on."""
+        self._put(scope, LogLevel.WARNING, text)
+
+    def info(self, scope: str, text: str) -> None:
+        """Something a user may want to know."""
+        self._put(scope, LogLevel.INFO, text)
+
+    def debug(self, scope: str, text: str) -> None:
+        """Something for the author of the server or of the bridge."""
+        self._put(scope, LogLevel.DEBUG, text)
+
+    def warn_once(self, scope: str, key: str, text: str) -> None:
+        """The first one of its kind is a warning, the others are debug lines."""
+        self._put(scope, LogLevel.DEBUG if key in self._said else LogLevel.WARNING, text)
+        self._said.add(key)
+
+    def is_debug(self) -> bool:
+        """Are debug lines written?"""
+        return self._level >= LogLevel.DEBUG
+
+    def close(self, seconds: float) -> None:
+        """What waits is written, as far as stderr takes it within `seconds`."""
+        if self._lines:
+            self._wake.set()
+            self._flushed.wait(seconds)
+
+    def _put(self, scope: str, level: LogLevel, text: str) -> None:
+        if level > self._level:
+            return
+        if len(self._lines) >= self._limits.log_lines:
+            self._dropped += 1
+            return
+        line = clean_text(f"{PROGRAM}: {scope}: {level.name.lower()}: {text}", 4000)
+        self._lines.append(line.encode("utf-8") + b"\n")
+        if self._thread_once.first():
+            start_thread("log", self._run_log)
+        self._wake.set()
+
+    def _run_log(self) -> None:
+        while True:
+            self._wake.wait(None)
+            while self._lines:
+                line = self._lines[0]
+                if self._dropped:
+                    count, self._dropped = self._dropped, 0
+                    line += f"{PROGRAM}: vscode: warning: {count} log lines were dropped\n".encode()
+                try:
+                    write_all(self._descriptor, (line,))
+                except OSError:
+                    self._lines.clear()  # there is no stderr: nobody can be told
+                    break
+                self._lines.popleft()
+            self._flushed.set()
+
+
+# endregion
+
+# region rooms front_end ------------------------------------------------------
+# stdin and stdout. The reader takes each line of the client, answers what it can itself, and
+# never waits: not for a slot, not for the server, not for stdout.
+
+
+class State(enum.Enum):
+    """The lifecycle of the connection with the client."""
+
+    AWAITING_INITIALIZE = "awaiting_initialize"
+    INITIALIZING = "initializing"
+    READY = "ready"
+    CLOSING = "closing"
+
+
+class Lifecycle:
+    """The state, which changes in one step and never leaves CLOSING.
+
+    Threads: the reader, the slot of initialize, the stop sequence.
+    """
+
+    def __init__(self) -> None:
+        self._lock = RankedLock(LockRank.LIFECYCLE)  # guards the two fields below
+        self._state = State.AWAITING_INITIALIZE
+        self.closed_by: BridgeError | None = None  # what later requests hear; None: nothing
+
+    @property
+    def state(self) -> State:
+        """The state at this moment."""
+        return self._state
+
+    def move(self, before: State, after: State) -> bool:
+        """The state was `before` and is now `after`; else nothing changed."""
+        with self._lock:
+            if self._state is not before:
+                return False
+            self._state = after
+            return True
+
+    def close(self, closed_by: BridgeError | None) -> State:
+        """The state is CLOSING; returns the one before."""
+        with self._lock:
+            before = self._state
+            if before is not State.CLOSING:
+                self._state, self.closed_by = State.CLOSING, closed_by
+            return before
+
+
+class Output:
+    """The client's side of stdout: whole frames, one after the other.
+
+    Threads: workers and the upstream reader write; the reader only posts, and what it posted is
+    written by whoever holds the lock next, at the latest by a worker.
+    """
+
+    def __init__(
+        self,
+        descriptor: int,
+        run_worker: Callable[[Callable[[], None]], None],
+        on_broken: Callable[[], None],
+    ) -> None:
+        self._descriptor = descriptor
+        self._run_worker = run_worker
+        self._on_broken = on_broken
+        self._lock = RankedLock(LockRank.OUTPUT)  # guards stdout and the two fields below
+        self._is_closed = False
+        self._pending: list[Piece] = []
+        self._posted: deque[bytes] = deque()  # append and popleft are one step each
+        self._is_draining = False  # set by the reader, cleared by its worker before it looks
+
+    def write_from(
+        self, produce: Callable[[], list[Piece] | None], *, is_more: bool = False
+    ) -> None:
+        """What `produce` gives is written; it is called, and may say None, under the lock.
+
+        With `is_more` the caller will write again or flush(), and all goes out together.
+        """
+        with self._lock:
+            pieces = produce()
+            if pieces is not None:
+                self._pending += pieces
+            is_whole = is_more or self._flush_locked()
+        if not is_whole:
+            self._on_broken()
+
+    def flush(self) -> None:
+        """All that was written with `is_more` is out."""
+        if self._pending or self._posted:
+            self.write_from(lambda: None)
+
+    def post(self, frame: bytes) -> None:
+        """The frame goes out soon; the caller, the reader, does not wait for it."""
+        self._posted.append(frame)
+        if not self._is_draining:
+            self._is_draining = True
+            self._run_worker(self._drain)
+
+    def close(self, seconds: float) -> None:
+        """No frame goes out any more; a write that is stuck is waited for `seconds`."""
+        if self._lock.acquire(seconds):
+            self._is_closed = True
+            self._lock.release()
+
+    def _drain(self) -> None:
+        self._is_draining = False
+        self.flush()
+
+    def _flush_locked(self) -> bool:
+        """False when stdout has broken just now."""
+        while self._posted:
+            self._pending.append(self._posted.popleft())
+        pieces, self._pending = self._pending, []
+        if self._is_closed or not pieces:
+            return True
+        try:
+            write_all(self._descriptor, pieces)
+        except OSError:
+            self._is_closed = True
+            return False
+        return True
+
+
+class ClientRequest:
+    """A request of the client that a slot takes over. `raw_id` is the text of its id."""
+
+    __slots__ = ("key", "method", "params", "raw_id", "row")
+
+    def __init__(
+        self, key: ClientKey, raw_id: bytes, row: MethodRow, params: RawObject | None
+    ) -> None:
+        self.key = key
+        self.raw_id = raw_id
+        self.row = row
+        self.method = row.method
+        self.params = params
+
+
+class FrontEnd:
+    """The legacy server that the client sees.
+
+    Threads: the reader alone, but for what its parts say. `level` is set by the reader and read
+    by slots: one reference, no lock.
+    """
+
+    def __init__(
+        self,
+        *,
+        descriptor: int,
+        output: Output,
+        lifecycle: Lifecycle,
+        limits: Limits,
+        log: Log,
+        admit: Callable[[ClientRequest], BridgeError | None],
+        cancel: Callable[[ClientKey], None],
+        flush_requests: Callable[[], None],
+    ) -> None:
+        self._descriptor = descriptor
+        self._output = output
+        self._lifecycle = lifecycle
+        self._limits = limits
+        self._log = log
+        self._admit = admit
+        self._cancel = cancel
+        self._flush_requests = flush_requests
+        self.level: str | None = None  # of logging/setLevel
+        self._answers: Mapping[str, Callable[[ClientKey, bytes, RawObject], None]] = {
+            "ping": self._answer_ping,
+            "logging/setLevel": self._answer_set_level,
+            "server/discover": self._answer_discover,
+            "initialize": self._answer_initialize,
+        }
+
+    def run_reader(self) -> None:
+        """Every line of the client is handled; returns at the end of the input."""
+        framer = LineFramer(int(self._limits.line_bytes), int(self._limits.edge_bytes))
+        while True:
+            try:
+                chunk = read_some(self._descriptor)
+            except OSError:
+                return  # there is no stdin
+            if not chunk:
+                return
+            for line in framer.feed(chunk):
+                if isinstance(line, LongLine):
+                    self._refuse_long_line(line)
+                else:
+                    self.handle_line(line)
+            self._flush_requests()
+
+    def handle_line(self, line: bytes) -> None:
+        """One line of the client has its effect."""
+        try:
+            self._handle_frame(parse_frame(line, int(self._limits.client_depth)))
+        except (BridgeError, MemoryError) as error:
+            edge = int(self._limits.edge_bytes)
+            tail = line[-edge:] if len(line) > edge else b""
+            self._refuse_line(bridge_error(error), line[:edge], tail)
+
+    def _refuse_long_line(self, line: LongLine) -> None:
+        if line.ended:
+            detail = f"limit: {int(self._limits.line_bytes)} bytes"
+            self._refuse_line(BridgeError(Cause.LINE_TOO_LONG, detail), line.head, line.tail)
+
+    def _refuse_line(self, error: BridgeError, head: bytes, tail: bytes) -> None:
+        raw_id = recover_id(head, tail)
+        self._log.debug("bridge", f"refused a line of the client: {error.cause.value}")
+        self._answer_error(raw_id or b"null", error)
+
+    def _handle_frame(self, frame: RawObject) -> None:
+        key = id_key(frame.get("id")) if "id" in frame else None
+        if "method" not in frame and ("result" in frame or "error" in frame):
+            self._log.debug("bridge", "dropped a response of the client: no request has its id")
+            return
+        method = frame.get_str("method")
+        if method is None or frame.get_str("jsonrpc") != "2.0" or ("id" in frame and key is None):
+            raw_id = b"null" if key is None else bytes(frame.raw("id"))
+            self._answer_error(raw_id, BridgeError(Cause.INVALID_REQUEST_SHAPE))
+        elif key is None:
+            self._handle_notification(method, frame)
+        else:
+            self._handle_request(key, bytes(frame.raw("id")), method, frame)
+
+    def _handle_notification(self, method: str, frame: RawObject) -> None:
+        row = METHODS.get(method)
+        if row is None or row.carried not in (Carried.NOTED, Carried.IGNORED):
+            shown = clean_text(method, int(self._limits.shown_text))
+            self._log.debug("bridge", f"ignored the notification {shown} of the client")
+        elif row.carried is Carried.NOTED:
+            params = frame.object("params")
+            key = None if params is None else id_key(params.get("requestId"))
+            if key is not None:
+                self._cancel(key)
+
+    def _handle_request(self, key: ClientKey, raw_id: bytes, method: str, frame: RawObject) -> None:
+        answer = self._answers.get(method)
+        if answer is not None:
+            answer(key, raw_id, frame)
+            return
+        row = METHODS.get(method)
+        error = self._not_ready_error(frame)
+        if error is None and (row is None or row.carried is not Carried.FORWARDED):
+            error = BridgeError(Cause.METHOD_NOT_FOUND)
+        if error is not None:
+            self._answer_error(raw_id, error)
+        elif row is not None:
+            error = self._admit(ClientRequest(key, raw_id, row, frame.object("params")))
+            if error is not None:
+                self._answer_error(raw_id, error)
+
+    def _not_ready_error(self, frame: RawObject) -> BridgeError | None:
+        state = self._lifecycle.state
+        if state is State.READY:
+            return None
+        if state is State.CLOSING:
+            return self._lifecycle.closed_by or BridgeError(Cause.NOT_INITIALIZED)
+        params = frame.object("params")
+        meta = None if params is None else params.object("_meta")
+        if meta is not None and META_PROTOCOL_VERSION in meta:
+            return BridgeError(Cause.METHOD_NOT_FOUND)  # a modern client tries its luck
+        return BridgeError(Cause.NOT_INITIALIZED)
+
+    def _answer_ping(self, _key: ClientKey, raw_id: bytes, _frame: RawObject) -> None:
+        self._answer_result(raw_id)
+
+    def _answer_set_level(self, _key: ClientKey, raw_id: bytes, frame: RawObject) -> None:
+        params = frame.object("params")
+        level = None if params is None else params.get_str("level")
+        if level not in LOG_LEVELS:
+            detail = f"level is one of {', '.join(LOG_LEVELS)}"
+            self._answer_error(raw_id, BridgeError(Cause.INVALID_PARAMS, detail))
+            return
+        self.level = level
+        self._answer_result(raw_id)
+
+    def _answer_discover(self, _key: ClientKey, raw_id: bytes, _frame: RawObject) -> None:
+        self._answer_error(raw_id, BridgeError(Cause.METHOD_NOT_FOUND))
+
+    def _answer_initialize(self, key: ClientKey, raw_id: bytes, frame: RawObject) -> None:
+        state = self._lifecycle.state
+        if state is State.CLOSING:
+            error = self._lifecycle.closed_by
+            if error is not None:
+                self._answer_error(raw_id, error)
+        elif not self._lifecycle.move(State.AWAITING_INITIALIZE, State.INITIALIZING):
+            self._answer_error(raw_id, BridgeError(Cause.ALREADY_INITIALIZED))
+        else:
+            request = ClientRequest(key, raw_id, METHODS["initialize"], frame.object("params"))
+            error = self._admit(request)
+            if error is not None:
+                self._lifecycle.move(State.INITIALIZING, State.AWAITING_INITIALIZE)
+                self._answer_error(raw_id, error)
+
+    def _answer_result(self, raw_id: bytes) -> None:
+        self._output.post(b"".join(build_response(raw_id, [b"{}"])))
+
+    def _answer_error(self, raw_id: bytes, error: BridgeError) -> None:
+        self._output.post(build_error(raw_id, encode_json(error_object(error))))
+
+
+# endregion
+
+# region rooms slots ----------------------------------------------------------
+# One client request from its line to its answer: once or, when it is cancelled first, never.
+
+
+class SlotEndedError(Exception):
+    """The request has had its outcome: nobody waits for an answer any more."""
+
+
+class ProgressGate:
+    """At most `per_second` notifications a second for one request; the newest one waits.
+
+    Threads: used under the output lock alone, but for `due`, a hint for the slot.
+    """
+
+    __slots__ = ("_count", "_held", "_per_second", "_since", "due")
+
+    def __init__(self, per_second: int) -> None:
+        self._per_second = per_second
+        self._since = float("-inf")
+        self._count = 0
+        self._held: list[Piece] | None = None
+        self.due: float | None = None  # when what is held may go out
+
+    def pass_or_hold(self, pieces: list[Piece], now: float) -> list[Piece] | None:
+        """The notification itself when there is room, else None: it is held for later."""
+        if now - self._since >= 1.0:
+            self._since, self._count = now, 0
+        if self._count >= self._per_second:
+            self._held, self.due = pieces, self._since + 1.0
+            return None
+        self._count += 1
+        self._held = self.due = None
+        return pieces
+
+    def take_held(self, now: float | None = None) -> list[Piece] | None:
+        """What is held, when it is due (None: in any case, the answer follows)."""
+        if self.due is None or (now is not None and now < self.due):
+            return None
+        pieces, self._held, self.due = self._held, None, None
+        if now is not None:
+            self._since, self._count = now, 1
+        return pieces
+
+
+class Slot:
+    """A client request until its outcome.
+
+    Threads: the reader makes it; who is first at `outcome` answers or cancels it. `exchange`
+    and `reservation` are set by the reader before the request goes out.
+    """
+
+    __slots__ = (
+        "cancelled_for", "exchange", "gate", "outcome", "request", "reservation", "started",
+        "token", "wake",
+    )  # fmt: skip
+
+    def __init__(self, request: ClientRequest, started: float) -> None:
+        self.request = request
+        self.started = started
+        self.outcome = Once()
+        self.wake: Signal | None = None  # of the worker that attends to it
+        self.gate: ProgressGate | None = None  # with a token alone
+        self.token = progress_token(request.params)
+        self.cancelled_for: str | None = None  # the reason that the server hears
+        self.exchange: Exchange | None = None
+        self.reservation: Reservation | None = None
+
+
+class Slots:
+    """The requests in flight.
+
+    A forwarded request is sent by the reader, which a full pipe does not stop, and answered by
+    the thread that reads the server: no hand-off. Its worker stands by and attends to it from
+    its first moment on: the "still waiting" lines, its limit, progress that was held back.
+
+    Threads: the reader calls admit() and cancel(), the upstream reader settles, workers attend
+    and do the whole of initialize, the stop sequence calls end_all() and wait_empty(). The table
+    needs no lock: each use is one step, the reader alone adds, and only who is first at the
+    outcome of a slot removes it.
+    """
+
+    def __init__(
+        self,
+        *,
+        connection: UpstreamConnection,
+        lifecycle: Lifecycle,
+        write_from: WriteFrom,
+        workers: Workers,
+        limits: Limits,
+        clock: Clock,
+        log: Log,
+        fallback_name: str,
+    ) -> None:
+        self._connection = connection
+        self._lifecycle = lifecycle
+        self._write_from = write_from
+        self._workers = workers
+        self._limits = limits
+        self._clock = clock
+        self._log = log
+        self._fallback_name = fallback_name
+        self._in_flight: dict[ClientKey, Slot] = {}
+        self._emptied = Signal()
+        self._has_tools = True  # set by the slot of initialize before the state is READY
+
+    def admit(self, request: ClientRequest) -> BridgeError | None:
+        """The request is in flight, or is refused with the error that is returned."""
+        if request.key in self._in_flight:
+            return BridgeError(Cause.INVALID_REQUEST_SHAPE, "its id is in flight already")
+        if len(self._in_flight) >= self._limits.requests:
+            self._log.warning("bridge", f"rejected {_shown(request)}: too many requests in flight")
+            return BridgeError(Cause.TOO_MANY_REQUESTS)
+        slot = Slot(request, self._clock.now())
+        self._in_flight[request.key] = slot
+        if request.method == "initialize":
+            self._workers.run(lambda: self._run_initialize(slot))
+        elif request.method == "tools/list" and not self._has_tools:
+            frame = build_response(request.raw_id, [b'{"tools":[]}'])  # an error ends Copilot's use
+            self._workers.run(lambda: self._answer_with(slot, frame))
+        else:
+            return self._forward(slot)
+        return None
+
+    def cancel(self, key: ClientKey) -> None:
+        """The request gets no answer, and the server hears that it is cancelled."""
+        slot = self._in_flight.get(key)
+        if slot is not None:
+            self._end(slot, "the client canceled the request")
+
+    def end_all(self, reason: str) -> None:
+        """Every request in flight is cancelled without an answer."""
+        for slot in list(self._in_flight.values()):
+            self._end(slot, reason)
+
+    def wait_empty(self, until: float) -> bool:
+        """No request is in flight any more before `until`."""
+        while self._in_flight:
+            if not self._clock.wait(self._emptied, until):
+                return not self._in_flight
+        return True
+
+    def _end(self, slot: Slot, reason: str) -> None:
+        if not slot.outcome.first():
+            return
+        self._remove(slot)
+        slot.cancelled_for = reason
+        self._log.debug("bridge", f"no answer for {_shown(slot.request)}: {reason}")
+        if slot.exchange is not None:
+            self._connection.abandon(slot.exchange, reason, "cancelled")
+        self._let_go(slot)
+
+    def _remove(self, slot: Slot) -> None:
+        del self._in_flight[slot.request.key]
+        if not self._in_flight:
+            self._emptied.set()
+
+    def _let_go(self, slot: Slot) -> None:
+        """The worker of the slot goes on and sees that there is an outcome, or never starts."""
+        if slot.wake is not None:
+            slot.wake.set()
+        reservation, slot.reservation = slot.reservation, None
+        slot.exchange = None  # both hold functions that hold the slot
+        if reservation is not None:
+            self._workers.release(reservation)
+
+    def _answer(
+        self, slot: Slot, build: Callable[[], list[Piece]], *, is_more: bool = False
+    ) -> None:
+        """The client has the frame that `build` makes, or an error; unless there is an outcome."""
+        try:
+            frame = build()
+        except Exception as raised:  # noqa: BLE001  # each request has an answer, whatever happens
+            frame = self._error_frame(slot.request, raised)
+        self._write_from(lambda: self._take(slot, frame), is_more=is_more)
+        self._let_go(slot)
+
+    def _answer_with(self, slot: Slot, frame: list[Piece]) -> None:
+        self._answer(slot, lambda: frame)
+
+    def _take(self, slot: Slot, frame: list[Piece]) -> list[Piece] | None:
+        """Under the output lock: the frame, with the progress that still waits before it."""
+        if not slot.outcome.first():
+            return None
+        self._remove(slot)
+        if slot.gate is not None:
+            return [*(slot.gate.take_held() or ()), *frame]
+        return frame
+
+    def _error_frame(self, request: ClientRequest, raised: Exception) -> list[Piece]:
+        error = bridge_error(raised)
+        if error.cause is Cause.INTERNAL:
+            self._log.error("bridge", f"{_shown(request)}: internal error, {place_of(raised)}")
+        return [build_error(request.raw_id, encode_json(error_object(error)))]
+
+    def _forward(self, slot: Slot) -> BridgeError | None:
+        """On the reader: the request is on its way, and its worker is reserved."""
+        request = slot.request
+        call = UpstreamCall(
+            request.method,
+            params_to_modern(request.params),
+            has_progress=slot.token is not None,
+            client_id=request.raw_id,
+        )
+        slot.reservation = self._workers.reserve(
+            lambda: self._attend(slot), slot.started + self._limits.first_line_seconds
+        )
+        on_progress = None
+        if slot.token is not None:
+            slot.gate = ProgressGate(int(self._limits.progress_per_second))
+            on_progress = self._progress_sink(slot)
+        slot.exchange = exchange = self._connection.prepare(
+            call, lambda: self._handle_settled(slot), on_progress
+        )
+        try:
+            self._connection.send(exchange)
+        except BridgeError as error:
+            if slot.outcome.first():
+                self._remove(slot)
+                self._let_go(slot)
+                return error
+        return None
+
+    def _handle_settled(self, slot: Slot) -> None:
+        """On the upstream reader: the reply, or the failure, is the answer."""
+        exchange = slot.exchange
+        if exchange is not None:
+            self._answer(slot, lambda: self._frame_of(slot.request, exchange), is_more=True)
+
+    def _frame_of(self, request: ClientRequest, exchange: Exchange) -> list[Piece]:
+        reply = exchange.reply
+        if reply is None:
+            raise exchange.failure or BridgeError(Cause.INVALID_RESPONSE)
+        if "error" in reply:
+            return [build_error(request.raw_id, error_to_legacy(reply))]
+        result = reply.object("result")
+        if result is None:
+            raise BridgeError(Cause.INVALID_RESPONSE, "the result is not an object")
+        kind = result.peek("resultType") if "resultType" in result else "complete"
+        if kind == "input_required" and request.row.may_ask:
+            raise BridgeError(Cause.HOOK_FAILED)
+        if kind != "complete":
+            raise BridgeError(Cause.INVALID_RESPONSE, "resultType has no value that is known here")
+        notes: list[str] = []
+        pieces = result_to_legacy(request.method, result, notes)
+        for note in notes:
+            self._log.info("bridge", note)
+        return build_response(request.raw_id, pieces)
+
+    def _attend(self, slot: Slot) -> None:
+        """On its worker: what a request needs that takes long. Ends with its outcome."""
+        limit = getattr(self._limits, slot.request.row.limit)
+        waiting = self._waiting(slot, slot.request.method, limit)
+        while not slot.outcome.is_over():
+            try:
+                waiting(slot.started)
+            except BridgeError as raised:
+                frame = self._error_frame(slot.request, raised)
+                exchange = slot.exchange
+                if exchange is not None:
+                    self._connection.abandon(exchange, "no response in time", "timeout")
+                self._answer_with(slot, frame)
+
+    def _waiting(self, slot: Slot, method: str, limit: float) -> Callable[[float], None]:
+        """A function that waits for the next moment of the slot and does what is due then.
+
+        Given when the request went out, it raises BridgeError TIMEOUT at the limit.
+        """
+        lines = 0
+        wake = slot.wake = Signal()
+
+        def wait(started: float) -> None:
+            nonlocal lines
+            until = started + limit
+            line_at = started + self._limits.first_line_seconds
+            line_at += lines * self._limits.next_line_seconds
+            gate = slot.gate
+            due = None if gate is None else gate.due
+            if not slot.outcome.is_over():
+                self._clock.wait(wake, min(until, line_at, until if due is None else due))
+            now = self._clock.now()
+            if slot.outcome.is_over():
+                return
+            if gate is not None and gate.due is not None and now >= gate.due:
+                self._write_from(lambda: None if slot.outcome.is_over() else gate.take_held(now))
+            if now >= until:
+                raise self._timeout(slot.request, method, limit)
+            if now >= line_at:
+                lines += 1
+                self._log.info(
+                    "bridge",
+                    f"still waiting for the upstream server: {method} (request"
+                    f" {_shown_id(slot.request)}, {now - started:.0f} s)",
+                )
+
+        return wait
+
+    def _timeout(self, request: ClientRequest, method: str, limit: float) -> BridgeError:
+        self._log.warning("bridge", f"{_shown(request)}: no response in {limit:g} s")
+        return BridgeError(Cause.TIMEOUT, f"{method}: no response in {limit:g} s")
+
+    def _progress_sink(self, slot: Slot) -> ProgressSink:
+        return lambda params: self._pass_progress(slot, params)
+
+    def _pass_progress(self, slot: Slot, params: RawObject) -> None:
+        """On the upstream reader: the client hears of it before any later answer."""
+        gate, pieces = slot.gate, progress_to_legacy(params, slot.token or b"null")
+        if pieces is None or gate is None:
+            self._log.warn_once("mcp_router", "progress", "dropped a progress that is not valid")
+            return
+
+        def produce() -> list[Piece] | None:
+            if slot.outcome.is_over():
+                return None
+            return gate.pass_or_hold(pieces, self._clock.now())
+
+        self._write_from(produce, is_more=True)
+        if gate.due is not None:
+            if slot.wake is not None:
+                slot.wake.set()
+            reservation = slot.reservation
+            if reservation is not None:
+                self._workers.start(reservation)  # so that what is held goes out when it is due
+
+    def _run_initialize(self, slot: Slot) -> None:
+        """On a worker: the server is opened and asked; the state is READY before the answer."""
+        try:
+            legacy = self._initialize(slot)
+        except SlotEndedError:
+            self._fail_initialize()
+        except Exception as raised:  # noqa: BLE001  # each request has an answer, whatever happens
+            frame = self._error_frame(slot.request, raised)
+            self._fail_initialize()
+            self._answer_with(slot, frame)
+        else:
+            self._answer_with(slot, build_response(slot.request.raw_id, [legacy]))
+
+    def _fail_initialize(self) -> None:
+        self._connection.close()
+        self._lifecycle.move(State.INITIALIZING, State.AWAITING_INITIALIZE)
+
+    def _initialize(self, slot: Slot) -> bytes:
+        result = self._discover(slot)
+        legacy = initialize_result(result, self._fallback_name)
+        capabilities = legacy["capabilities"]
+        self._has_tools = isinstance(capabilities, dict) and "tools" in capabilities
+        if not self._lifecycle.move(State.INITIALIZING, State.READY):
+            raise SlotEndedError  # the bridge stops
+        self._connection.settle_as_ready()
+        self._log.info("bridge", "the upstream server is ready")
+        return encode_json(legacy)
+
+    def _discover(self, slot: Slot) -> RawObject:
+        params = slot.request.params
+        info, capabilities = parse_initialize(None if params is None else params.value())
+        name, version = (clean_text(str(info[key]), 100) for key in ("name", "version"))
+        self._log.info("bridge", f"initialize from {name} {version}")
+        try:
+            self._connection.open(info, capabilities)
+        except BridgeError as error:
+            self._log.warning("bridge", f"cannot start the upstream command: {error.detail}")
+            raise
+        try:
+            return self._discover_result(slot)
+        except BridgeError as error:
+            hint = EXIT_HINT if error.cause is Cause.CLOSED else error.message
+            self._log.warning("bridge", f"server/discover failed: {error.detail}. {hint}")
+            raise
+
+    def _discover_result(self, slot: Slot) -> RawObject:
+        limit = self._limits.discover_seconds
+        try:
+            reply = self._ask(slot, limit)
+            if is_odd_refusal(reply):  # our very version, named as supported: once more
+                reply = self._ask(slot, limit)
+        except BridgeError as error:
+            if error.cause is not Cause.TIMEOUT:
+                raise
+            detail = f"no response in {limit:g} s"
+            raise BridgeError(Cause.DISCOVER_FAILED, detail, message=SILENT_SERVER) from error
+        if "error" in reply:
+            raise discover_error(reply)
+        result = reply.object("result")
+        if result is None:
+            raise BridgeError(Cause.INVALID_RESPONSE, "the result is not an object")
+        check_discover_result(result)
+        return result
+
+    def _ask(self, slot: Slot, limit: float) -> RawObject:
+        """The reply to server/discover. Raises BridgeError and SlotEndedError."""
+        call = UpstreamCall("server/discover", [], client_id=slot.request.raw_id)
+        waiting = self._waiting(slot, call.method, limit)
+        exchange = self._connection.prepare(call, lambda: self._let_go(slot), None)
+        self._connection.send(exchange)
+        self._connection.flush()
+        started = self._clock.now()
+        while exchange.reply is None:
+            if slot.outcome.is_over():
+                reason = slot.cancelled_for or "the request has ended"
+                self._connection.abandon(exchange, reason, "cancelled")
+                raise SlotEndedError
+            if exchange.failure is not None:
+                raise exchange.failure
+            try:
+                waiting(started)
+            except BridgeError:
+                if exchange.reply is None:
+                    self._connection.abandon(exchange, "no response in time", "timeout")
+                    raise
+        return exchange.reply
+
+
+def _shown_id(request: ClientRequest) -> str:
+    return clean_text(request.raw_id[:200].decode("utf-8", "replace"), 64)
+
+
+def _shown(request: ClientRequest) -> str:
+    return f"request {_shown_id(request)} ({request.method})"
+
+
+# endregion
+
+# region rooms upstream -------------------------------------------------------
+# Our requests to the server by id, and what the server says. A reply counts only for a request
+# that waits, with its id as we wrote it; a request of the server is never answered.
+
+
+class UpstreamExchange:
+    """A request to the server while it waits. `reply` or `failure` is set before `on_settled`."""
+
+    __slots__ = (
+        "call", "failure", "on_progress", "on_settled", "reply", "request_id", "started"
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        request_id: int,
+        call: UpstreamCall,
+        on_settled: Callable[[], None],
+        on_progress: ProgressSink | None,
+        started: float,
+    ) -> None:
+        self.request_id = request_id
+        self.call = call
+        self.on_settled = on_settled
+        self.on_progress = on_progress
+        self.started = started
+        self.reply: RawObject | None = None
+        self.failure: BridgeError | None = None
+
+
+class Connection:
+    """The server behind the bridge: opened by initialize, and again after one that failed.
+
+    Threads: the reader calls prepare(), send() and abandon(), and so do workers, which also
+    open() and close(); the stop sequence shuts it. None of prepare, send and abandon waits.
+    """
+
+    def __init__(
+        self,
+        *,
+        open_transport: Callable[[Receiver], Transport],
+        limits: Limits,
+        clock: Clock,
+        log: Log,
+        on_lost: Callable[[str], None],
+        on_pause: Callable[[], None],
+    ) -> None:
+        self._open_transport = open_transport
+        self._limits = limits
+        self._clock = clock
+        self._log = log
+        self._on_lost = on_lost
+        self._on_pause = on_pause
+        self._transport: Transport | None = None  # set by open() before any request
+        self._reader: ServerReader | None = None  # the same
+        self._envelope = b""  # the same
+        self._is_shut = False  # set once, by the stop sequence
+
+    def open(self, client_info: JsonObject, capabilities: JsonObject) -> None:
+        """The server runs. Raises BridgeError SPAWN_FAILED."""
+        self._envelope = build_envelope(client_info, capabilities)
+        self._reader = ServerReader(
+            self._limits, self._clock, self._log, on_lost=self._on_lost, on_pause=self._on_pause
+        )
+        self._transport = self._open_transport(self._reader)
+        if not self._is_shut:
+            self._transport.start()
+        if self._is_shut:
+            self.close()
+
+    def prepare(
+        self, call: UpstreamCall, on_settled: Callable[[], None], on_progress: ProgressSink | None
+    ) -> UpstreamExchange:
+        """An exchange with an id of its own, which a reply will find."""
+        if self._reader is None:
+            raise BridgeError(Cause.TRANSPORT_FAILED)
+        return self._reader.prepare(call, on_settled, on_progress)
+
+    def send(self, exchange: Exchange) -> None:
+        """The request goes out with the next flush(). Raises BridgeError: it never will."""
+        reader, transport = self._reader, self._transport
+        if reader is None or transport is None:
+            raise BridgeError(Cause.TRANSPORT_FAILED)
+        try:
+            reader.check_alive()
+            transport.queue(build_request(exchange.request_id, exchange.call, self._envelope))
+        except BridgeError as error:
+            if reader.forget(exchange.request_id, error.cause.value):
+                raise  # else it has been settled with the end of the server
+
+    def flush(self) -> None:
+        """All that was sent is out, as far as the server takes it; nobody waits."""
+        if self._transport is not None:
+            self._transport.flush()
+
+    def abandon(self, exchange: Exchange, reason: str, outcome: str) -> None:
+        """The server hears that we wait no longer, unless it has answered."""
+        reader, transport = self._reader, self._transport
+        if reader is None or transport is None or not reader.forget(exchange.request_id, outcome):
+            return
+        try:
+            transport.queue([build_cancelled(exchange.request_id, reason)])
+            transport.flush()
+        except BridgeError:
+            self._log.debug("mcp_client", "the server takes no cancellation any more")
+
+    def settle_as_ready(self) -> None:
+        """From now on the loss of the server is the end of the bridge."""
+        if self._reader is not None:
+            self._reader.settle_as_ready()
+
+    def close(self) -> None:
+        """The server is stopped; nothing of it is left."""
+        if self._reader is not None:
+            self._reader.expect_end()
+        if self._transport is not None:
+            self._transport.stop()
+
+    def shut(self) -> None:
+        """The server is stopped, and none is opened any more."""
+        self._is_shut = True
+        self.close()
+
+    def kill(self) -> None:
+        """The server is stopped at once."""
+        if self._transport is not None:
+            self._transport.kill()
+
+
+class ServerReader:
+    """What the server says, for one run of it: ids are never used again on a connection.
+
+    Threads: the transport's reader calls handle_*; the reader and workers the others. The table
+    needs no lock: each use is one step, and who pops an exchange settles it.
+    """
+
+    def __init__(
+        self,
+        limits: Limits,
+        clock: Clock,
+        log: Log,
+        *,
+        on_lost: Callable[[str], None],
+        on_pause: Callable[[], None],
+    ) -> None:
+        self._limits = limits
+        self._clock = clock
+        self._log = log
+        self._on_lost = on_lost
+        self._on_pause = on_pause
+        self._exchanges: dict[int, UpstreamExchange] = {}
+        self._ids = itertools.count(1)
+        self._ended_with: str | None = None  # set once, by the transport's reader
+        self._is_ready = False  # set once, by the slot of initialize
+        self._is_end_expected = False  # set once, by whoever stops the server
+        self._loss = Once()
+
+    def prepare(
+        self, call: UpstreamCall, on_settled: Callable[[], None], on_progress: ProgressSink | None
+    ) -> UpstreamExchange:
+        """A new exchange in the table."""
+        exchange = UpstreamExchange(
+            next(self._ids), call, on_settled, on_progress, self._clock.now()
+        )
+        self._exchanges[exchange.request_id] = exchange
+        return exchange
+
+    def check_alive(self) -> None:
+        """The server is there. Raises BridgeError UPSTREAM_EXITED or CLOSED."""
+        if self._ended_with is not None:
+            raise self._end_error()
+
+    def _end_error(self) -> BridgeError:
+        if self._is_ready:
+            return BridgeError(Cause.UPSTREAM_EXITED)
+        return BridgeError(Cause.CLOSED, f"the server process ended with {self._ended_with}")
+
+    def forget(self, request_id: int, outcome: str) -> bool:
+        """A late reply finds nobody. True when the request was still waiting."""
+        exchange = self._exchanges.pop(request_id, None)
+        if exchange is None:
+            return False
+        self._trace(exchange, outcome)
+        return True
+
+    def settle(self, request_id: int, reply: RawObject | None, failure: BridgeError | None) -> bool:
+        """The one who waits for this id goes on, with a reply or a failure. False: nobody does."""
+        exchange = self._exchanges.pop(request_id, None)
+        if exchange is None:
+            return False
+        exchange.reply, exchange.failure = reply, failure
+        if self._log.is_debug():
+            outcome = "result" if failure is None else failure.cause.value
+            self._trace(exchange, "error" if reply is not None and "error" in reply else outcome)
+        exchange.on_settled()
+        return True
+
+    def _trace(self, exchange: UpstreamExchange, outcome: str) -> None:
+        """One debug line for the exchange, without anything of its frames."""
+        call = exchange.call
+        client_id = clean_text(call.client_id[:200].decode("utf-8", "replace"), 64)
+        taken = (self._clock.now() - exchange.started) * 1000
+        self._log.debug(
+            "mcp_client",
+            f"upstream request {exchange.request_id} ({call.method}, round {call.round_number}"
+            f" of client request {client_id}): {outcome} after {taken:.0f} ms",
+        )
+
+    def settle_as_ready(self) -> None:
+        """From now on the end of the server is a loss, also one that has come already."""
+        self._is_ready = True
+        if self._ended_with is not None:
+            self._report_loss()
+
+    def expect_end(self) -> None:
+        """The end of the server is what we want: no loss."""
+        self._is_end_expected = True
+
+    def handle_line(self, line: bytes) -> None:
+        """A reply wakes its slot, progress goes to the client, the rest is dropped."""
+        try:
+            frame = parse_frame(line, int(self._limits.server_depth))
+        except (BridgeError, MemoryError) as error:
+            self._drop_line(line, bridge_error(error))
+            return
+        if "method" in frame:
+            self._handle_method(frame)
+        elif "id" in frame and ("result" in frame or "error" in frame):
+            self._handle_reply(frame)
+        else:
+            self._drop_line(line, BridgeError(Cause.INVALID_REQUEST_SHAPE))
+
+    def handle_pause(self) -> None:
+        """The client has all that the server said so far."""
+        self._on_pause()
+
+    def handle_long_line(self, line: LongLine) -> None:
+        """The request that the line names fails as soon as its id is known."""
+        if not line.ended:
+            self._log.warning(
+                "mcp_router",
+                f"dropped a line of the server of more than {int(self._limits.line_bytes)} bytes"
+                " (--max-line-bytes)",
+            )
+        raw_id = recover_id(line.head, line.tail if line.ended else b"")
+        self._fail_named(raw_id, "a line of more than --max-line-bytes")
+
+    def handle_end(self, status: str) -> None:
+        """Every request that waits fails; in READY it is the loss of the server."""
+        self._ended_with = status
+        if not self._is_end_expected:
+            self._log.warning(
+                "mcp_stdio", f"the server process ended with {status}; it is not started again"
+            )
+        if self._is_ready:
+            self._report_loss()
+        self._fail_all()
+
+    def handle_deaf(self) -> None:
+        """Every request that waits fails."""
+        self._log.warning("mcp_stdio", "the server has closed its stdin and takes no more requests")
+        for request_id in list(self._exchanges):
+            error = BridgeError(Cause.TRANSPORT_FAILED, "it has closed its stdin")
+            self.settle(request_id, None, error)
+        self._on_pause()
+
+    def _report_loss(self) -> None:
+        if not self._is_end_expected and self._loss.first():
+            self._on_lost(self._ended_with or "")
+
+    def _fail_all(self) -> None:
+        for request_id in list(self._exchanges):
+            self.settle(request_id, None, self._end_error())
+        self._on_pause()
+
+    def _handle_reply(self, frame: RawObject) -> None:
+        request_id = frame.get("id")
+        reply: RawObject | None = frame
+        failure = None
+        if ("result" in frame) == ("error" in frame) or frame.get_str("jsonrpc") != "2.0":
+            reply = None
+            failure = BridgeError(Cause.INVALID_RESPONSE, "it is no JSON-RPC 2.0 response")
+        if type(request_id) is not int or not self.settle(request_id, reply, failure):
+            self._log.debug("mcp_router", "dropped a reply: no request waits for its id")
+
+    def _handle_method(self, frame: RawObject) -> None:
+        method = frame.get_str("method")
+        shown = clean_text(method or "", 100)
+        if "id" in frame:
+            self._log.warn_once(
+                "mcp_router",
+                "request",
+                f"dropped a request of the server ({shown}): revision {MODERN_VERSION} has none",
+            )
+        elif method == "notifications/progress":
+            self._handle_progress(frame)
+        else:
+            self._log.debug("mcp_router", f"dropped the notification {shown} of the server")
+
+    def _handle_progress(self, frame: RawObject) -> None:
+        params = frame.object("params")
+        token = None if params is None else params.get("progressToken")
+        exchange = self._exchanges.get(token) if type(token) is int else None
+        if params is None or exchange is None or exchange.on_progress is None:
+            self._log.debug("mcp_router", "dropped a progress: no request waits for it")
+        else:
+            exchange.on_progress(params)
+
+    def _drop_line(self, line: bytes, error: BridgeError) -> None:
+        """A banner or a broken frame: said, never passed on."""
+        edge = int(self._limits.edge_bytes)
+        start = line[: int(self._limits.shown_bytes)].decode("utf-8", "replace")
+        self._log.warning(
+            "mcp_router",
+            f"dropped a line of the server that is no message ({error.cause.value}): the server"
+            f' may write nothing else to its stdout. It begins with "{clean_text(start, 80)}"',
+        )
+        raw_id = recover_id(line[:edge], line[-edge:] if len(line) > edge else b"")
+        self._fail_named(raw_id, f"a line that is no message ({error.cause.value})")
+
+    def _fail_named(self, raw_id: bytes, what: str) -> None:
+        """The request in flight whose id stands in a broken line ends at once."""
+        if not raw_id.isdigit() or len(raw_id) > 18:
+            return
+        self.settle(int(raw_id), None, BridgeError(Cause.INVALID_RESPONSE, what))
+
+
+# endregion
+# region rooms child ----------------------------------------------------------
+# The transport over a child process: its start, its lines, its end. Never restarted: VS Code
+# does that. POSIX: a session of its own; Windows: a job object. See basic/transports/stdio.
+
+_SECRET_VARIABLES: Final = ("MCP_BRIDGE_CLIENT_SECRET", "MCP_BRIDGE_TOKEN_KEY")
+_PR_SET_PDEATHSIG: Final = 1
+_MOST_PIECES: Final = 512  # that go out in one call
+_FLUSH_SECONDS: Final = 0.25  # how soon a flush that waits for the child sees the stop
+_CREATE_NO_WINDOW: Final = 0x08000000
+_CREATE_SUSPENDED: Final = 0x00000004
+_BATCH_SUFFIXES: Final = (".bat", ".cmd")
+
+
+def child_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """Ours, without the two variables that are secrets of the bridge itself."""
+    return {k: v for k, v in environment.items() if k.upper() not in _SECRET_VARIABLES}
+
+
+def find_program(command: str, environment: Mapping[str, str]) -> str:
+    """The file that a command names, by absolute entries of PATH alone.
+
+    Raises BridgeError SPAWN_FAILED with the PATH that was searched.
+    """
+    path = environment.get("PATH", os.defpath)
+    places = [command]
+    if not os.path.dirname(command):
+        places = [os.path.join(p, command) for p in path.split(os.pathsep) if os.path.isabs(p)]
+    found = [c for place in places for c in _with_suffixes(place, environment) if os.path.isfile(c)]
+    for candidate in found:
+        if os.access(candidate, os.X_OK):
+            return os.path.abspath(candidate)
+    if found:
+        detail = f"the file is not executable: {clean_text(found[0], 300)} (chmod +x)"
+    elif os.path.dirname(command):
+        detail = f"there is no such file: {clean_text(command, 300)}"
+    else:
+        shown = clean_text(command, 200)
+        detail = f"command not found: {shown}. PATH searched: {clean_text(path, 1000)}"
+    raise BridgeError(Cause.SPAWN_FAILED, detail)
+
+
+def _with_suffixes(place: str, environment: Mapping[str, str]) -> list[str]:
+    """Where a program may be: on Windows with the suffixes of PATHEXT, and never without any."""
+    if os.name != "nt":
+        return [place]
+    suffixes = environment.get("PATHEXT", ".COM;.EXE;.BAT;.CMD").split(";")
+    named = [place] if os.path.splitext(place)[1] else []
+    return named + [place + suffix for suffix in suffixes if suffix]
+
+
+def batch_command_line(program: str, arguments: Sequence[str], shell: str) -> str:
+    """The command line that runs a .cmd or .bat file with literal arguments, by cmd's own rules.
+
+    Raises BridgeError SPAWN_FAILED that names the position of an argument that cannot be carried.
+    """
+    parts = []
+    for position, argument in enumerate((program, *arguments)):
+        if any(mark in argument for mark in '"%\r\n\0'):
+            what = f"argument {position}" if position else "the path of the command"
+            raise BridgeError(
+                Cause.SPAWN_FAILED,
+                f'a batch file cannot be given {what}: it has a quote, a "%" or a line end in it',
+            )
+        bare = argument.rstrip("\\")
+        parts.append(f'"{argument}{argument[len(bare) :]}"')
+    return f'"{shell}" /d /e:on /v:off /s /c "{" ".join(parts)}"'
+
+
+def start_process(
+    argv: Sequence[str],
+    *,
+    stderr_pipe: bool = False,
+    tie: Callable[[], None] | None = None,
+    windows_flags: int = 0,
+) -> subprocess.Popen[bytes]:
+    """A process of its own session with pipes for stdin and stdout.
+
+    Raises BridgeError SPAWN_FAILED with what to change.
+    """
+    import subprocess
+
+    environment = child_environment(os.environ)
+    program = find_program(argv[0], environment)
+    command: Sequence[str] | str = argv
+    try:
+        if os.name == "nt" and program.rstrip(". ").lower().endswith(_BATCH_SUFFIXES):
+            shell = os.path.join(os.environ.get("SYSTEMROOT", r"C:\Windows"), "System32", "cmd.exe")
+            command, program = batch_command_line(program, argv[1:], shell), shell
+        return subprocess.Popen(  # noqa: S603  # the user's command, never through a shell
+            command,
+            executable=program,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE if stderr_pipe else None,
+            bufsize=0,
+            env=environment,
+            start_new_session=os.name != "nt",
+            preexec_fn=tie,  # noqa: PLW1509  # one C call, loaded before the fork
+            creationflags=_CREATE_NO_WINDOW | windows_flags if os.name == "nt" else 0,
+        )
+    except OSError as error:
+        raise BridgeError(Cause.SPAWN_FAILED, _spawn_detail(error, program)) from error
+    except ValueError as error:  # a NUL in an argument
+        raise BridgeError(Cause.SPAWN_FAILED, "an argument has a NUL character in it") from error
+
+
+def _spawn_detail(error: OSError, program: str) -> str:
+    shown = clean_text(program, 300)
+    try:
+        os.getcwd()
+    except OSError:
+        folder = clean_text(os.environ.get("PWD", ""), 300)
+        return f"the working directory does not exist any more: {folder}"
+    if error.errno == errno.ENOENT:
+        return f"the interpreter that the first line of {shown} names does not exist"
+    if error.errno == errno.EACCES:
+        return f"the system does not allow to run {shown}: check its permissions (chmod +x)"
+    if error.errno == errno.ENOEXEC:
+        return f"the system cannot run {shown}: it has no #! line, or is for another machine"
+    return (
+        f"the system refused to start {shown}: {errno.errorcode.get(error.errno or 0, 'unknown')}"
+    )
+
+
+def load_death_tie(parent: int) -> Callable[[], None] | None:
+    """What a child calls before it runs its program, so that it does not outlive us. Linux.
+
+    The kernel ties it to the thread that starts the child: that thread lives as long as we do.
+    """
+    if not sys.platform.startswith("linux"):
+        return None
+    import ctypes  # loaded before the fork: the child may do no more than call
+
+    prctl = ctypes.CDLL(None).prctl
+    prctl.argtypes = [ctypes.c_int] + [ctypes.c_ulong] * 4
+    prctl.restype = ctypes.c_int
+
+    def tie() -> None:
+        prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+        if os.getppid() != parent:
+            os._exit(127)  # we were gone already
+
+    return tie
+
+
+class Child:
+    """One run of the server's command.
+
+    Threads: `start`, `send` and `stop` by slots and the stop sequence, `kill` by the watchdog;
+    a thread of its own, `run_child`, starts the process, reads it and lives as long as it does.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        receiver: Receiver,
+        *,
+        limits: Limits,
+        clock: Clock,
+        log: Log,
+        run_worker: Callable[[Callable[[], None]], None],
+        on_crash: Callable[[str, BaseException], None],
+    ) -> None:
+        self._command = command
+        self._receiver = receiver
+        self._limits = limits
+        self._clock = clock
+        self._log = log
+        self._run_worker = run_worker
+        self._on_crash = on_crash
+        self._started = threading.Event()
+        self._exited = threading.Event()
+        self._stopped = threading.Event()
+        self._stop_once = Once()
+        self._process: subprocess.Popen[bytes] | None = None  # set before _started
+        self._start_error: BridgeError | None = None  # the same
+        self._job: WindowsJob | None = None  # the same
+        self._is_reaped = False
+        self._broken_once = Once()
+        self._is_deaf = False  # set once, by a worker
+        self._never_blocks = os.name != "nt"  # is the child's stdin a pipe that never blocks?
+        self._outbox: deque[list[Piece]] = deque()  # append is one step; the rest under the lock
+        self._input_lock = RankedLock(LockRank.CHILD_INPUT)  # guards the child's stdin and:
+        self._is_flushing = False  # does a worker see to the outbox?
+        self._is_closing = False  # set once, before the child's stdin is closed
+
+    def start(self) -> None:
+        """The process runs. Raises BridgeError SPAWN_FAILED."""
+        start_thread("upstream reader", self.run_child)
+        if not self._started.wait(self._limits.discover_seconds):
+            raise BridgeError(Cause.SPAWN_FAILED, "the system did not start the command in time")
+        if self._start_error is not None:
+            raise self._start_error
+
+    def run_child(self) -> None:
+        """The process is started, read to its end, and its end is told."""
+        try:
+            self._start_process()
+        except BaseException as error:  # noqa: BLE001  # start() must hear of it
+            self._start_error = bridge_error(error)
+            self._stopped.set()
+            self._started.set()
+            return
+        self._started.set()
+        try:
+            self._read_lines()
+            status = self._await_exit()
+            self._exited.set()
+            self._receiver.handle_end(status)
+        except BaseException as error:  # noqa: BLE001  # no reader may end unseen
+            self._exited.set()
+            self._on_crash("the upstream reader", error)
+
+    def queue(self, pieces: list[Piece]) -> None:
+        """The frame goes out with the next flush().
+
+        Raises BridgeError: TRANSPORT_FAILED when the child has closed its stdin and lives on,
+        TOO_MANY_REQUESTS when it has long stopped to read.
+        """
+        if self._is_deaf:
+            raise BridgeError(Cause.TRANSPORT_FAILED, "it has closed its stdin")
+        if len(self._outbox) >= self._limits.queued_frames:
+            raise BridgeError(Cause.TOO_MANY_REQUESTS)
+        self._outbox.append(pieces)
+
+    def flush(self) -> None:
+        """What is queued is written as far as the child takes it; a worker sees to the rest."""
+        if not self._outbox:
+            return
+        with self._input_lock:
+            if self._is_flushing or (self._never_blocks and self._write_locked()):
+                return
+            self._is_flushing = True
+        self._run_worker(self._run_flush)
+
+    def _run_flush(self) -> None:
+        """On a worker, while the child reads slowly: all that is queued is written."""
+        while True:
+            with self._input_lock:
+                if self._is_closing or self._write_locked():
+                    self._is_flushing = False
+                    return
+            process = self._process
+            if process is not None and process.stdin is not None:
+                wait_for(process.stdin.fileno(), for_writing=True, seconds=_FLUSH_SECONDS)
+
+    def stop(self) -> None:
+        """The child and what is left of its group are gone, after two graces at most."""
+        grace = self._limits.grace_seconds
+        if not self._stop_once.first():
+            self._stopped.wait(4 * grace)
+            return
+        self._started.wait(grace)
+        self._close_input()
+        if self._process is not None:
+            if not self._exited.wait(grace):
+                self._signal_group("SIGTERM")
+                if not self._exited.wait(grace):
+                    self._signal_group("SIGKILL")
+                    self._exited.wait(grace)
+            self._end_group(grace)
+        self._stopped.set()
+
+    def kill(self) -> None:
+        """The child and its group are gone, at once."""
+        if self._process is not None and not self._is_reaped:
+            self._signal_group("SIGKILL")
+
+    def _start_process(self) -> None:
+        self._process = start_process(
+            self._command, tie=load_death_tie(os.getpid()), windows_flags=_CREATE_SUSPENDED
+        )
+        if os.name == "nt":
+            self._job = WindowsJob(self._process)
+        elif self._process.stdin is not None:
+            os.set_blocking(self._process.stdin.fileno(), False)
+        if self._is_closing:
+            self._process.kill()  # the stop came first
+
+    def _read_lines(self) -> None:
+        process = self._process
+        if process is None or process.stdout is None:
+            return
+        descriptor = process.stdout.fileno()
+        framer = LineFramer(int(self._limits.line_bytes), int(self._limits.edge_bytes))
+        while True:
+            try:
+                chunk = os.read(descriptor, 1 << 16)
+            except OSError:
+                return
+            if not chunk:
+                break
+            for line in framer.feed(chunk):
+                if isinstance(line, LongLine):
+                    self._receiver.handle_long_line(line)
+                else:
+                    self._receiver.handle_line(line)
+            self._receiver.handle_pause()
+        rest = framer.finish()
+        if rest.strip():
+            self._receiver.handle_line(rest)
+
+    def _await_exit(self) -> str:
+        """The exit code or the signal of the process, which is not reaped yet where that can be."""
+        process = self._process
+        if process is None:
+            return "no process"
+        if hasattr(os, "waitid"):
+            found = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+            if found is None:
+                return "an unknown status"
+            code = found.si_status if found.si_code == os.CLD_EXITED else -found.si_status
+        else:
+            code = process.wait()
+            self._is_reaped = True
+        if code >= 0:
+            return f"code {code}"
+        try:
+            return f"signal {signal.Signals(-code).name}"
+        except ValueError:
+            return f"signal {-code}"
+
+    def _write_locked(self) -> bool:
+        """All that is queued is written, or the child takes no more for now."""
+        process = self._process
+        if process is None or process.stdin is None:
+            return True
+        descriptor = process.stdin.fileno()
+        try:
+            while self._outbox and not self._is_closing:
+                pieces = self._outbox.popleft()
+                while self._outbox and len(pieces) < _MOST_PIECES:
+                    pieces += self._outbox.popleft()
+                rest = _write_frame(descriptor, list(join_small(pieces)))
+                if rest:
+                    self._outbox.appendleft(rest)
+                    return False
+        except OSError:  # the child has gone, or has closed its stdin and lives on
+            self._outbox.clear()
+            if self._broken_once.first():
+                self._run_worker(self._run_broken)
+        return True
+
+    def _run_broken(self) -> None:
+        """On a worker: a child that has not gone after a grace is deaf, and all requests fail."""
+        if not self._exited.wait(self._limits.grace_seconds):
+            self._is_deaf = True
+            self._receiver.handle_deaf()
+
+    def _close_input(self) -> None:
+        """The child's stdin is closed; who writes to it stops at its next step."""
+        self._is_closing = True
+        process = self._process
+        if process is None or process.stdin is None:
+            return
+        if self._input_lock.acquire(self._limits.grace_seconds / 4):
+            try:
+                process.stdin.close()
+            except OSError:
+                self._log.debug("mcp_stdio", "the stdin of the server was broken when it closed")
+            finally:
+                self._input_lock.release()
+
+    def _signal_group(self, name: str) -> None:
+        process = self._process
+        if process is None:
+            return
+        if self._job is not None:
+            self._job.terminate()
+            return
+        try:
+            os.killpg(process.pid, signal.Signals[name])
+        except (ProcessLookupError, PermissionError):
+            self._log.debug("mcp_stdio", f"nothing of the server is left for {name}")
+
+    def _end_group(self, grace: float) -> None:
+        """What the child left behind gets TERM and, one grace later, KILL.
+
+        The group is signalled before its leader is reaped: until then its number is ours.
+        """
+        process = self._process
+        if process is None:
+            return
+        if self._job is not None:
+            self._job.terminate()
+        elif not self._is_reaped:
+            self._signal_group("SIGTERM")
+        if self._exited.is_set():
+            process.wait()
+            self._is_reaped = True
+        if self._job is None and self._exited.is_set():
+            until = self._clock.now() + grace
+            pause = threading.Event()
+            while self._group_is_alive() and self._clock.now() < until:
+                pause.wait(0.01)  # they are no children of ours: nobody tells us
+            if self._group_is_alive():
+                self._signal_group("SIGKILL")
+
+    def _group_is_alive(self) -> bool:
+        if self._process is None:
+            return False
+        try:
+            os.killpg(self._process.pid, 0)
+        except (ProcessLookupError, PermissionError):
+            return False
+        return True
+
+
+_JOB_LIMITS_CLASS: Final = 9  # JobObjectExtendedLimitInformation
+_JOB_KILL_ON_CLOSE: Final = 0x2000
+_JOB_LIMITS_BYTES: Final = 144  # of the 64-bit structure; LimitFlags is at 16
+_JOB_FLAGS_AT: Final = 16
+
+
+def _write_frame(descriptor: int, frame: list[Piece]) -> list[Piece]:
+    """Writes what the descriptor takes; returns the rest. Raises OSError."""
+    for index, piece in enumerate(frame):
+        view: Piece = piece
+        while len(view) > 0:
+            try:
+                done = os.write(descriptor, view)
+            except BlockingIOError:
+                return [view, *frame[index + 1 :]]
+            view = memoryview(view)[done:] if done < len(view) else b""
+    return []
+
+
+class WindowsJob:
+    """A job object with a process in it; all of the job ends when we do. Windows.
+
+    The process was created suspended and runs from here on, so nothing of it escapes the job.
+    """
+
+    def __init__(self, process: subprocess.Popen[bytes], calls: WindowsCalls | None = None) -> None:
+        self._calls = calls or load_windows_calls()
+        handle = int(getattr(process, "_handle"))  # noqa: B009  # there on Windows alone
+        self._job = self._calls.CreateJobObjectW(None, None)
+        limits = bytearray(_JOB_LIMITS_BYTES)
+        limits[_JOB_FLAGS_AT : _JOB_FLAGS_AT + 4] = _JOB_KILL_ON_CLOSE.to_bytes(4, "little")
+        is_in_job = (
+            bool(self._job)
+            and self._calls.SetInformationJobObject(
+                self._job, _JOB_LIMITS_CLASS, bytes(limits), _JOB_LIMITS_BYTES
+            )
+            and self._calls.AssignProcessToJobObject(self._job, handle)
+        )
+        if not is_in_job or self._calls.NtResumeProcess(handle) != 0:
+            process.kill()
+            raise BridgeError(Cause.SPAWN_FAILED, "Windows refused a job object for the command")
+
+    def terminate(self) -> None:
+        """Every process of the job ends."""
+        self._calls.TerminateJobObject(self._job, 1)
+
+
+def load_windows_calls() -> WindowsCalls:
+    """The calls of kernel32 and ntdll that a job needs, with the types that ctypes must know."""
+    import ctypes
+
+    library = getattr(ctypes, "WinDLL")  # noqa: B009  # there on Windows alone
+    kernel, nt = library("kernel32", use_last_error=True), library("ntdll")
+    handle, number, flag = ctypes.c_void_p, ctypes.c_uint32, ctypes.c_int
+    types = {
+        "CreateJobObjectW": (kernel, handle, [handle, ctypes.c_wchar_p]),
+        "SetInformationJobObject": (kernel, flag, [handle, flag, ctypes.c_char_p, number]),
+        "AssignProcessToJobObject": (kernel, flag, [handle, handle]),
+        "TerminateJobObject": (kernel, flag, [handle, number]),
+        "NtResumeProcess": (nt, ctypes.c_long, [handle]),
+    }
+
+    class Calls:
+        """The typed functions by name."""
+
+    for name, (owner, result, arguments) in types.items():
+        function = getattr(owner, name)
+        function.restype, function.argtypes = result, arguments
+        setattr(Calls, name, staticmethod(function))
+    return Calls  # type: ignore[return-value]  # built by name
+
+
+# endregion
+
+# region wiring bridge --------------------------------------------------------
+# Builds the rooms, hands each its neighbours, and stops them in order.
+
+
+class StopReason(enum.Enum):
+    """Why the bridge stops; the value is what the server hears."""
+
+    END_OF_INPUT = "the client closed the connection"  # or a signal, or our parent is gone
+    SERVER_LOST = "the upstream server stopped"
+    INTERNAL_ERROR = "the bridge has an internal error"
+
+
+EXIT_CODES: Final = MappingProxyType(
+    {
+        StopReason.END_OF_INPUT: 0,
+        StopReason.SERVER_LOST: 1,
+        StopReason.INTERNAL_ERROR: 1,
+    }
+)
+
+
+class Bridge:
+    """One connection of a client, from its first byte to the end of the process.
+
+    Threads: run() is the reader; signal handlers, the upstream reader and workers ask for the
+    stop; a thread of its own does it, and a watchdog ends it when it hangs.
+    """
+
+    def __init__(
+        self,
+        *,
+        command: Sequence[str],
+        fallback_name: str,
+        log: Log,
+        limits: Limits = LIMITS,
+        clock: Clock | None = None,
+        stdin: int = 0,
+        stdout: int = 1,
+        exit_process: Callable[[int], object] = os._exit,
+    ) -> None:
+        self._log = log
+        self._limits = limits
+        self._clock = clock or Clock()
+        self._exit_process = exit_process
+        self._stop_once = Once()
+        self._stop_wanted = Signal()
+        self._hurry = Signal()
+        self._reason = StopReason.END_OF_INPUT  # set before _stop_wanted
+        self._finished = threading.Event()
+        self._workers = Workers(
+            most_idle=int(limits.idle_workers),
+            linger=limits.first_line_seconds,
+            clock=self._clock,
+            on_error=self._handle_crash,
+        )
+        self._lifecycle = Lifecycle()
+        self._output = Output(stdout, self._workers.run, self.end_input)
+        self._connection = Connection(
+            open_transport=lambda receiver: Child(
+                command,
+                receiver,
+                limits=limits,
+                clock=self._clock,
+                log=log,
+                run_worker=self._workers.run,
+                on_crash=self._handle_crash,
+            ),
+            limits=limits,
+            clock=self._clock,
+            log=log,
+            on_lost=self._handle_loss,
+            on_pause=self._output.flush,
+        )
+        self._slots = Slots(
+            connection=self._connection,
+            lifecycle=self._lifecycle,
+            write_from=self._output.write_from,
+            workers=self._workers,
+            limits=limits,
+            clock=self._clock,
+            log=log,
+            fallback_name=fallback_name,
+        )
+        self.front_end = FrontEnd(
+            descriptor=stdin,
+            output=self._output,
+            lifecycle=self._lifecycle,
+            limits=limits,
+            log=log,
+            admit=self._slots.admit,
+            cancel=self._slots.cancel,
+            flush_requests=self._connection.flush,
+        )
+
+    def run(self) -> int:
+        """Serves the client to the end; returns the exit code where `exit_process` returns."""
+        start_thread("stop", self._run_stop)
+        try:
+            self.front_end.run_reader()
+        except BaseException as error:  # noqa: BLE001  # no reader may end unseen
+            self._handle_crash("the reader", error)
+        self.end_input()
+        self._finished.wait()
+        return EXIT_CODES[self._reason]
+
+    def request_stop(self, reason: StopReason) -> bool:
+        """The stop begins, unless it has: then False. May be called in a signal handler."""
+        if not self._stop_once.first():
+            return False
+        self._reason = reason
+        self._stop_wanted.set()
+        return True
+
+    def end_input(self) -> None:
+        """The client is gone: the stop begins."""
+        self.request_stop(StopReason.END_OF_INPUT)
+
+    def handle_signal(self, _number: int, _frame: FrameType | None) -> None:
+        """The first signal is the end of the input, a second one ends at once."""
+        if not self.request_stop(StopReason.END_OF_INPUT):
+            self._hurry.set()
+
+    def _handle_loss(self, status: str) -> None:
+        self._lifecycle.close(BridgeError(Cause.UPSTREAM_EXITED))
+        if self.request_stop(StopReason.SERVER_LOST):
+            self._log.error("bridge", f"the upstream server exited with {status}")
+
+    def _handle_crash(self, where: str, error: BaseException) -> None:
+        self._log.error("vscode", f"the bridge stops: internal error of {where}, {place_of(error)}")
+        self.request_stop(StopReason.INTERNAL_ERROR)
+
+    def _run_stop(self) -> None:
+        self._stop_wanted.wait(None)
+        try:
+            self._stop()
+        except BaseException as error:  # noqa: BLE001  # the process must end
+            self._handle_crash("the stop", error)
+        self._log.close(self._limits.log_flush_seconds)
+        self._finished.set()
+        self._exit_process(EXIT_CODES[self._reason])
+
+    def _stop(self) -> None:
+        """The stop sequence, each step bounded; the watchdog bounds them together."""
+        # 1. No new request; those in flight end without an answer, or have failed with the server.
+        self._lifecycle.close(None)
+        start_thread("watchdog", self._run_watchdog)
+        if self._reason is not StopReason.SERVER_LOST:
+            self._slots.end_all(self._reason.value)
+        # 2. The slots end: they tell the server, or write the failure.
+        self._slots.wait_empty(self._clock.now() + self._limits.grace_seconds)
+        # 3. The client hears no more.
+        self._output.close(self._limits.log_flush_seconds)
+        # 4. The server ends: its stdin closes, then TERM, then KILL, for all of its group.
+        self._connection.shut()
+        self._workers.close()
+
+    def _run_watchdog(self) -> None:
+        if not self._hurry.wait(self._limits.watchdog_seconds):
+            if self._finished.is_set():
+                return
+            self._log.warning(
+                "vscode",
+                f"the bridge did not stop in {self._limits.watchdog_seconds:g} s: it ends now",
+            )
+        self._connection.kill()
+        self._log.close(self._limits.log_flush_seconds)
+        self._finished.set()
+        self._exit_process(EXIT_CODES[self._reason])
+
+
+def watch_parent(on_death: Callable[[], None]) -> None:
+    """Calls `on_death` when the process that started us is gone, with our stdin still open.
+
+    A thread blocks in the kernel until then: Linux (pidfd) and macOS (kqueue). Elsewhere, and
+    for the first process of the system, nothing is watched.
+    """
+    parent = os.getppid()
+    if parent <= 1:
+        return
+    if hasattr(os, "pidfd_open"):
+        try:
+            descriptor = os.pidfd_open(parent)
+        except OSError:
+            return
+
+        def run_watch() -> None:
+            wait_for(descriptor, for_writing=False, seconds=None)
+            on_death()
+
+        start_thread("parent watch", run_watch)
+    elif sys.platform == "darwin":
+        import select
+
+        queue = select.kqueue()
+        event = select.kevent(parent, select.KQ_FILTER_PROC, select.KQ_EV_ADD, select.KQ_NOTE_EXIT)
+
+        def run_kqueue_watch() -> None:
+            queue.control([event], 1)
+            on_death()
+
+        start_thread("parent watch", run_kqueue_watch)
+
+
+# endregion
+
+
+# region wiring demo ---
+def run_demo(arguments: list[str]) -> int:
+    return 0
+
+
+# endregion
+# region wiring check ---
+def run_check(arguments: list[str]) -> int:
+    return 0
+
+
+# endregion
+
+
+# region wiring cli -----------------------------------------------------------
+# Arguments, exit codes, main.
+
+
+class UsageError(Exception):
+    """The arguments are not valid; the text names the option and never a value."""
+
+
+class Options:
+    """The options of the form that serves VS Code."""
+
+    __slots__ = ("command", "discover_seconds", "line_bytes", "log_level", "name")
+
+    def __init__(self) -> None:
+        self.command: list[str] = []
+        self.name = ""
+        self.log_level = LogLevel.INFO
+        self.discover_seconds = int(LIMITS.discover_seconds)
+        self.line_bytes = LIMITS.line_bytes
+
+
+_LEVEL_NAMES: Final = MappingProxyType(
+    {
+        "err": LogLevel.ERROR,
+        "warn": LogLevel.WARNING,
+        "info": LogLevel.INFO,
+        "debug": LogLevel.DEBUG,
+    }
+)
+USAGE: Final = f"""\
+mcp-bridge-vscode lets VS Code use MCP servers of revision {MODERN_VERSION}.
+
+usage: mcp_bridge_vscode.py [options] -- <command> [args...]
+       mcp_bridge_vscode.py check [--json] [--timeout <s>] [options] [-- <command> [args...]]
+       mcp_bridge_vscode.py demo
+
+The first form is what an entry of mcp.json runs: a server for VS Code on stdin and stdout, with
+<command> behind it. `check` does what VS Code does and prints what it would see; without a command
+it uses `demo`, a small server of revision {MODERN_VERSION}.
+
+options:
+  --name <name>            the server's name for VS Code when the server sends none
+                           (default: the file name of <command> without its extension)
+  --log-level <level>      err, warn, info or debug: what goes to stderr (default: info)
+  --discover-timeout <s>   seconds for the server's first answer, 1 to {MOST_SECONDS} (default: 60)
+  --max-line-bytes <n>     the bytes of the longest message, 1 to {MOST_LINE_BYTES}
+                           (default: {LIMITS.line_bytes})
+  --help                   show this text
+  --version                show the version
+
+Options of `check` alone:
+  --json                   print one JSON document instead of the report
+  --timeout <s>            seconds for each step, 1 to {MOST_SECONDS} (default: 30)
+
+exit codes: 0 stdin ended; 1 the server stopped, or an internal error; 2 wrong arguments
+"""
+
+
+def parse_number(name: str, text: str, most: int) -> int:
+    """A whole number from 1 to `most`. Raises UsageError."""
+    if not (text.isascii() and text.isdigit()) or len(text) > 12 or not 1 <= int(text) <= most:
+        raise UsageError(f"the value of {name} is not a whole number from 1 to {most}")
+    return int(text)
+
+
+def parse_options(arguments: Sequence[str]) -> Options:
+    """The options before `--` and the command behind it. Raises UsageError."""
+    options = Options()
+    rest = list(arguments)
+    while rest and rest[0] != "--":
+        name, value = take_option(rest)
+        if name == "--name":
+            if not value:
+                raise UsageError("--name needs a name that is not empty")
+            options.name = value
+        elif name == "--log-level":
+            if value not in _LEVEL_NAMES:
+                raise UsageError(f"the value of {name} is none of {', '.join(_LEVEL_NAMES)}")
+            options.log_level = _LEVEL_NAMES[value]
+        elif name == "--discover-timeout":
+            options.discover_seconds = parse_number(name, value, MOST_SECONDS)
+        elif name == "--max-line-bytes":
+            options.line_bytes = parse_number(name, value, MOST_LINE_BYTES)
+        elif name in ("--json", "--timeout"):
+            raise UsageError(f"the option {name} belongs to check")
+        else:
+            raise UsageError(f"the option {clean_text(name, 40)} is not known")
+    options.command = rest[1:]
+    if not options.command or not options.command[0]:
+        raise UsageError("there is no command of a server: give -- <command> [args...]")
+    return options
+
+
+def take_option(rest: list[str]) -> tuple[str, str]:
+    """The name and the value of the option at the front of `rest`, which loses them."""
+    name, equals, value = rest.pop(0).partition("=")
+    if not name.startswith("--"):
+        raise UsageError("an argument before -- is no option: the command comes behind --")
+    if equals or name in ("--json",) or name not in _TAKES_VALUE:
+        return name, value
+    if not rest or rest[0] == "--":
+        raise UsageError(f"the option {name} needs a value")
+    return name, rest.pop(0)
+
+
+_TAKES_VALUE: Final = frozenset(
+    {"--name", "--log-level", "--discover-timeout", "--max-line-bytes", "--timeout"}
+)
+
+
+def main() -> None:
+    """The program: ends the process with its exit code."""
+    sys.exit(run_main(sys.argv[1:]))
+
+
+def run_main(arguments: list[str]) -> int:
+    """What the arguments ask for; returns the exit code where the process goes on."""
+    own = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    if "--help" in own:
+        write_all(1, (USAGE.encode(),))
+        return 0
+    if "--version" in own:
+        write_all(1, (f"{PROGRAM} {__version__}\n".encode(),))
+        return 0
+    try:
+        if arguments[:1] == ["demo"]:
+            return run_demo(arguments[1:])
+        if arguments[:1] == ["check"]:
+            return run_check(arguments[1:])
+        return serve(parse_options(arguments))
+    except UsageError as error:
+        text = f"{PROGRAM}: vscode: error: {error}\n{USAGE}"
+        write_all(2, (text.encode("utf-8", "replace"),))
+        return 2
+
+
+def serve(options: Options) -> int:
+    """Serves VS Code until it closes our stdin."""
+    limits = LIMITS.replace(
+        discover_seconds=float(options.discover_seconds), line_bytes=options.line_bytes
+    )
+    stem = os.path.splitext(os.path.basename(options.command[0]))[0]
+    stderr = Log(2, options.log_level, limits)
+    bridge = Bridge(
+        command=options.command,
+        fallback_name=options.name or stem or PROGRAM,
+        log=stderr,
+        limits=limits,
+    )
+    sys.setswitchinterval(0.0005)  # a thread that parses a big frame lets the others in sooner
+    for name in ("SIGTERM", "SIGINT", "SIGHUP"):
+        number = getattr(signal, name, None)
+        if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, bridge.handle_signal)
+    threading.excepthook = lambda found: stderr.error(
+        "vscode", f"internal error of a thread, {place_of(found.exc_value or SystemExit())}"
+    )
+    watch_parent(bridge.end_input)
+    return bridge.run()
+
+
+# endregion
+
+if __name__ == "__main__":
+    main()
