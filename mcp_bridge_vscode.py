@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     import subprocess
     from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
     from types import FrameType
-    from typing import Any, Final, Protocol, Union
+    from typing import IO, Any, Final, Protocol, Union
 
 __version__ = "0.1.0"
 
@@ -1784,7 +1784,7 @@ def _tool_changes(tool: JsonObject, notes: list[str]) -> dict[str, Piece | None]
         changes["inputSchema"] = encode_json(schema)
         name = tool.get("name")
         shown = clean_text(name if isinstance(name, str) else "", LIMITS.shown_text)
-        notes += (f"tool '{shown}': {repair}" for repair in repairs)
+        notes += (f"tool '{shown}': {repair.line()}" for repair in repairs)
     if "outputSchema" in tool and not is_object_schema(tool["outputSchema"]):
         changes["outputSchema"] = None
     return changes
@@ -3656,7 +3656,7 @@ class Child:
     def _write_locked(self) -> bool:
         """All that is queued is written, or the child takes no more for now."""
         process = self._process
-        if process is None or process.stdin is None:
+        if process is None or process.stdin is None or self._is_closing:
             return True
         descriptor = process.stdin.fileno()
         try:
@@ -4019,15 +4019,914 @@ def watch_parent(on_death: Callable[[], None]) -> None:
 # endregion
 
 
-# region wiring demo ---
+# region wiring demo ----------------------------------------------------------
+# A small modern server over stdio: the upstream of `check`, and something to try the bridge on.
+# In: the lines of a modern client. Out: its answers. See basic/index and basic/transports/stdio.
+# A new tool is a row of DEMO_TOOLS and a function; a new method the same in DEMO_METHODS.
+
+if TYPE_CHECKING:
+    DemoFunction = Callable[["DemoCall"], "JsonObject | None"]  # None: no answer, or a later one
+
+DEMO_MOST_SECONDS: Final = 3600  # the bridge's own limit for a tools/call
+DEMO_MOST_STEPS: Final = 1000
+DEMO_GREETING: Final = "demo:///greeting/"
+DEMO_TEXTS: Final = {  # what resources/read gives: type, text
+    "demo:///readme": ("text/plain", "This server is a part of mcp-bridge-vscode."),
+    "demo:///styles": ("application/json", '["formal", "friendly", "pirate"]'),
+}
+DEMO_VALUES: Final = {  # of an argument, for completion/complete
+    "name": ("Ada", "Alan", "Grace", "Katherine"),
+    "style": ("formal", "friendly", "pirate"),
+}
+DEMO_LISTS: Final = {  # what the lists answer, as JSON; tools/list is made of DEMO_TOOLS
+    "prompts/list": """{"prompts": [{"name": "greet", "description": "Greets someone.",
+        "arguments": [{"name": "name", "required": true}, {"name": "style"}]}]}""",
+    "resources/list": """{"resources": [
+        {"uri": "demo:///readme", "name": "readme", "mimeType": "text/plain"},
+        {"uri": "demo:///styles", "name": "styles", "mimeType": "application/json"}]}""",
+    "resources/templates/list": """{"resourceTemplates": [
+        {"uriTemplate": "demo:///greeting/{name}", "name": "greeting"}]}""",
+}
+
+
+def read_lines(descriptor: int, most_bytes: int) -> Iterator[bytes]:
+    """Each line that is not blank, without its end; of one that is too long only how it begins."""
+    framer = LineFramer(most_bytes, LIMITS.edge_bytes)
+    while chunk := read_some(descriptor):
+        for line in framer.feed(chunk):
+            if isinstance(line, bytes):
+                yield line
+            elif line.ended:
+                yield line.head
+    last = framer.finish()
+    if last.strip():
+        yield last
+
+
+def object_of(value: object) -> JsonObject:
+    """The value when it is an object, else an empty one."""
+    return value if isinstance(value, dict) else {}
+
+
+def text_of(value: object) -> str:
+    """The value when it is a string, else an empty one."""
+    return value if isinstance(value, str) else ""
+
+
+def number_of(value: object) -> int | float | None:
+    """The value when it is a finite number, else None."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    return value if abs(value) <= sys.float_info.max else None  # false for NaN, too
+
+
+class DemoError(Exception):
+    """An error answer."""
+
+    def __init__(self, code: int, message: str, data: JsonObject | None = None) -> None:
+        super().__init__(message)
+        more: JsonObject = {} if data is None else {"data": data}
+        self.answer: JsonObject = {"code": code, "message": message, **more}
+
+
+class DemoCall:
+    """One request on its way to its answer."""
+
+    def __init__(self, server: DemoServer, request_id: int | str, message: JsonObject) -> None:
+        self.server = server
+        self.request_id = request_id
+        self.method = text_of(message.get("method"))
+        self.params = object_of(message.get("params"))
+        self.meta = object_of(self.params.get("_meta"))
+        self.arguments = object_of(self.params.get("arguments"))
+        self.cancelled = threading.Event()
+
+    def send_progress(self, progress: int, total: int) -> None:
+        """The client hears how far the request is, when it gave a token for that."""
+        token = self.meta.get("progressToken")
+        if isinstance(token, (int, str)):
+            params: JsonObject = {"progressToken": token, "progress": progress, "total": total}
+            params["message"] = f"step {progress} of {total}"
+            self.server.send({"method": "notifications/progress", "params": params})
+
+    def send_log(self, level: str, text: str) -> None:
+        """The client hears the log message, when it asked for messages of this level."""
+        least = text_of(self.meta.get(META_PREFIX + "logLevel"))
+        if least and LOG_LEVELS.index(least) <= LOG_LEVELS.index(level):
+            params: JsonObject = {"level": level, "data": text}
+            self.server.send({"method": "notifications/message", "params": params})
+
+
+def tool_text(text: str, *, is_error: bool = False) -> JsonObject:
+    """The result of a tool that has only words to say."""
+    return {"content": [{"type": "text", "text": text}], "isError": is_error}
+
+
+def call_add(call: DemoCall) -> JsonObject:
+    """The sum, as text and as structured content."""
+    a, b = number_of(call.arguments.get("a")), number_of(call.arguments.get("b"))
+    total = None if a is None or b is None else number_of(a + b)
+    if total is None:
+        return tool_text("a and b must be numbers, and so must their sum", is_error=True)
+    return {**tool_text(f"{a} + {b} = {total}"), "structuredContent": {"sum": total}}
+
+
+def call_echo(call: DemoCall) -> JsonObject:
+    """The same text."""
+    text = call.arguments.get("text")
+    if not isinstance(text, str):
+        return tool_text("text must be a string", is_error=True)
+    return tool_text(text)
+
+
+def call_slow(call: DemoCall) -> JsonObject | None:
+    """An answer after some time, from a thread of its own."""
+    seconds = number_of(call.arguments.get("seconds", 2))
+    steps = number_of(call.arguments.get("steps", 4))
+    if seconds is None or not 0 <= seconds <= DEMO_MOST_SECONDS:
+        return tool_text(f"seconds must be from 0 to {DEMO_MOST_SECONDS}", is_error=True)
+    if steps is None or steps != int(steps) or not 1 <= steps <= DEMO_MOST_STEPS:
+        return tool_text(f"steps must be a whole number, 1 to {DEMO_MOST_STEPS}", is_error=True)
+    count, pause = int(steps), seconds / steps
+
+    def run_slow(call: DemoCall) -> JsonObject | None:
+        call.send_log("info", "slow begins")
+        for step in range(1, count + 1):
+            if call.cancelled.wait(pause):
+                return None
+            call.send_progress(step, count)
+        return tool_text(f"done after {count} steps")
+
+    call.server.answer_in_thread(call, run_slow)
+    return None
+
+
+def call_refused_schema(call: DemoCall) -> JsonObject:
+    """The names of the arguments that arrived."""
+    return tool_text("arguments: " + (", ".join(sorted(call.arguments)) or "none"))
+
+
+DEMO_TOOLS: Final[dict[str, tuple[DemoFunction, str]]] = {  # what tools/list says of it, as JSON
+    "add": (
+        call_add,
+        """{"title": "Add", "description": "Adds two numbers.",
+        "inputSchema": {"type": "object", "required": ["a", "b"],
+            "properties": {"a": {"type": "number"}, "b": {"type": "number"}}},
+        "outputSchema": {"type": "object", "required": ["sum"],
+            "properties": {"sum": {"type": "number"}}}}""",
+    ),
+    "echo": (
+        call_echo,
+        """{"title": "Echo", "description": "Returns the text.",
+        "inputSchema": {"type": "object", "required": ["text"],
+            "properties": {"text": {"type": "string"}}}}""",
+    ),
+    "slow": (
+        call_slow,
+        """{"title": "Slow", "description": "Takes its time, and tells how far it is.",
+        "inputSchema": {"type": "object", "properties": {
+            "seconds": {"type": "number", "minimum": 0, "maximum": 3600},
+            "steps": {"type": "integer", "minimum": 1, "maximum": 1000}}}}""",
+    ),
+    "refused_schema": (  # VS Code omits the tool for each line of this, a chat stops at the last
+        call_refused_schema,
+        """{"title": "Refused schema", "description": "Has a schema that VS Code would refuse.",
+        "inputSchema": {"type": "object",
+            "$schema": "https://example.com/no-such-dialect",
+            "required": ["tags", "tags"],
+            "properties": {
+                "pair": {"type": "array", "items": null},
+                "level": {"type": "number", "minimum": 0, "exclusiveMinimum": true},
+                "color": {"enum": ["red", "green", "red"]},
+                "report": {"type": "file"},
+                "code": {"type": "string", "minLength": "3"},
+                "name": {"type": "string", "required": true},
+                "gone": null,
+                "tags": {"type": "array"}}}}""",
+    ),
+}
+
+
+def demo_discover(_call: DemoCall) -> JsonObject:
+    """What the server is and can do."""
+    kinds = ("tools", "prompts", "resources", "completions", "logging")
+    return {
+        "supportedVersions": [MODERN_VERSION],
+        "capabilities": {kind: {} for kind in kinds},
+        "instructions": "A server to try mcp-bridge-vscode with. Its tools change nothing.",
+    }
+
+
+def demo_list(call: DemoCall) -> JsonObject:
+    """The only page of a list."""
+    if "cursor" in call.params:
+        raise DemoError(-32602, "the lists of this server have one page and no cursor")
+    if call.method in DEMO_LISTS:
+        return object_of(parse_json(DEMO_LISTS[call.method].encode()))
+    hints: JsonObject = {"annotations": {"readOnlyHint": True}}
+    rows = {name: object_of(parse_json(row[1].encode())) for name, row in DEMO_TOOLS.items()}
+    return {"tools": [{"name": name, **row, **hints} for name, row in rows.items()]}
+
+
+def demo_call_tool(call: DemoCall) -> JsonObject | None:
+    """What the tool answers."""
+    row = DEMO_TOOLS.get(text_of(call.params.get("name")))
+    if row is None:
+        raise DemoError(-32602, "unknown tool")
+    return row[0](call)
+
+
+def demo_get_prompt(call: DemoCall) -> JsonObject:
+    """The words of the prompt."""
+    name = text_of(call.arguments.get("name"))
+    if call.params.get("name") != "greet" or not name:
+        raise DemoError(-32602, "unknown prompt, or its argument 'name' is missing")
+    style = text_of(call.arguments.get("style")) or "formal"
+    content: JsonObject = {"type": "text", "text": f"Greet {name}. Style: {style}."}
+    return {"messages": [{"role": "user", "content": content}]}
+
+
+def demo_read_resource(call: DemoCall) -> JsonObject:
+    """The text of a resource of the list or of the template."""
+    uri = text_of(call.params.get("uri"))
+    name = uri[len(DEMO_GREETING) :] if uri.startswith(DEMO_GREETING) else ""
+    if uri not in DEMO_TEXTS and not name:
+        raise DemoError(-32602, "Resource not found", {"uri": uri})
+    mime_type, text = DEMO_TEXTS.get(uri, ("text/plain", f"Good day, {name}."))
+    return {"contents": [{"uri": uri, "mimeType": mime_type, "text": text}]}
+
+
+def demo_complete(call: DemoCall) -> JsonObject:
+    """The values of an argument that begin as typed."""
+    ref, argument = object_of(call.params.get("ref")), object_of(call.params.get("argument"))
+    values = DEMO_VALUES.get(text_of(argument.get("name")))
+    target = text_of(ref.get("name")) or text_of(ref.get("uri"))
+    if values is None or target not in {"greet", DEMO_GREETING + "{name}"}:
+        raise DemoError(-32602, "this server knows no such argument")
+    typed = text_of(argument.get("value")).lower()
+    return {"completion": {"values": [v for v in values if v.lower().startswith(typed)]}}
+
+
+DEMO_METHODS: Final[dict[str, DemoFunction]] = {
+    "server/discover": demo_discover,
+    "tools/list": demo_list,
+    "tools/call": demo_call_tool,
+    "prompts/list": demo_list,
+    "prompts/get": demo_get_prompt,
+    "resources/list": demo_list,
+    "resources/templates/list": demo_list,
+    "resources/read": demo_read_resource,
+    "completion/complete": demo_complete,
+}
+DEMO_UNCACHED: Final = frozenset({"tools/call", "prompts/get", "completion/complete"})
+
+
+def demo_answer(call: DemoCall) -> JsonObject | None:
+    """The result of a request that has all that basic/index asks for. Raises DemoError."""
+    version = call.meta.get(META_PROTOCOL_VERSION)
+    # The answer to `initialize`, too: an old client can show its user nothing but these words.
+    only = f"this server speaks MCP {MODERN_VERSION} only, and no initialize"
+    supported: JsonObject = {"supported": [MODERN_VERSION]}
+    if not isinstance(version, str):
+        raise DemoError(-32602, f"_meta has no {META_PROTOCOL_VERSION}: {only}", supported)
+    if version != MODERN_VERSION:
+        supported["requested"] = version
+        raise DemoError(UNSUPPORTED_VERSION, f"Unsupported protocol version: {only}", supported)
+    if not isinstance(call.meta.get(META_CLIENT_CAPABILITIES), dict):
+        raise DemoError(-32602, f"_meta has no {META_CLIENT_CAPABILITIES}")
+    if call.meta.get(META_PREFIX + "logLevel", LOG_LEVELS[0]) not in LOG_LEVELS:
+        raise DemoError(-32602, f"_meta has an unknown {META_PREFIX}logLevel")
+    if call.method not in DEMO_METHODS:
+        raise DemoError(-32601, f"unknown method: {only}")
+    return DEMO_METHODS[call.method](call)
+
+
+class DemoServer:
+    """The server on two descriptors.
+
+    Threads: run() reads and answers; each call of `slow` answers from a thread of its own.
+    """
+
+    def __init__(self, in_fd: int, out_fd: int) -> None:
+        self._in_fd = in_fd
+        self._out_fd = out_fd
+        self._running: dict[int | str, DemoCall] = {}  # no lock: each use is one step of a dict
+        self._output = RankedLock(LockRank.OUTPUT)  # guards a line on its way to out_fd
+
+    def run(self) -> None:
+        """Returns at the end of the input; what still runs is cancelled."""
+        for line in read_lines(self._in_fd, MOST_LINE_BYTES):
+            self._handle_line(line)
+        for call in list(self._running.values()):
+            call.cancelled.set()
+
+    def answer_in_thread(self, call: DemoCall, function: DemoFunction) -> None:
+        """The request is answered later, and can be cancelled until then."""
+        self._running[call.request_id] = call
+        start_thread(f"demo {call.request_id}", lambda: self._answer(call, function))
+
+    def send(self, message: JsonObject) -> None:
+        """One line goes out."""
+        line = encode_json({"jsonrpc": "2.0", **message})
+        with self._output:
+            try:
+                write_all(self._out_fd, (line, b"\n"))
+            except OSError:
+                return  # nobody listens any more: the end of the input follows
+
+    def _handle_line(self, line: bytes) -> None:
+        try:
+            message = object_of(parse_json(line))
+        except (ValueError, RecursionError):
+            self.send({"error": {"code": -32700, "message": "the line is not valid JSON"}})
+            return
+        request_id = message.get("id")
+        if message.get("method") == "notifications/cancelled":
+            self._cancel(object_of(message.get("params")).get("requestId"))
+        elif "method" in message and "id" not in message:
+            return  # no other notification means anything here
+        elif isinstance(request_id, (int, str)) and isinstance(message.get("method"), str):
+            self._answer(DemoCall(self, request_id, message), demo_answer)
+        elif "result" not in message and "error" not in message:
+            self.send({"error": {"code": -32600, "message": "the line is no request"}})
+
+    def _cancel(self, request_id: Json) -> None:
+        call = self._running.pop(request_id, None) if isinstance(request_id, (int, str)) else None
+        if call is not None:
+            call.cancelled.set()
+
+    def _answer(self, call: DemoCall, function: DemoFunction) -> None:
+        try:
+            result = function(call)
+        except DemoError as error:
+            self.send({"id": call.request_id, "error": error.answer})
+            return
+        if result is None or call.cancelled.is_set():
+            return
+        self._running.pop(call.request_id, None)
+        info: JsonObject = {"name": "demo", "title": "Bridge demo", "version": __version__}
+        common: JsonObject = {"resultType": "complete", "_meta": {META_SERVER_INFO: info}}
+        if call.method not in DEMO_UNCACHED:
+            common.update(ttlMs=0, cacheScope="private")
+        self.send({"id": call.request_id, "result": {**common, **result}})
+
+
 def run_demo(arguments: list[str]) -> int:
+    """The exit code, after the end of stdin."""
+    if arguments:
+        write_all(2, (PROGRAM.encode(), b": vscode: error: demo takes no arguments\n"))
+        return 2
+    DemoServer(0, 1).run()
     return 0
 
 
 # endregion
-# region wiring check ---
+# region wiring check ---------------------------------------------------------
+# Acts as VS Code against a bridge of its own, and says what VS Code would see and what to correct.
+# In: arguments. Out: a report for people or machines. The order of the requests is VS Code's.
+# Facts come first (CheckRun makes the report, plain JSON), words later (render_report).
+
+CHECK_SECONDS: Final = 30
+CHECK_MARGIN_SECONDS: Final = 5  # so that the bridge's own limit for the server ends first
+CHECK_STOP_SECONDS: Final = 12  # the bridge promises 8
+CHECK_JOIN_SECONDS: Final = 1  # a child that lives on may hold stderr open
+CHECK_LOG_BYTES: Final = 16 * 1024
+CHECK_MOST_PAGES: Final = 200
+CHECK_MOST_LINES: Final = 200  # log lines kept, items of a list shown
+CHECK_TAIL_LINES: Final = 5
+CHECK_NAME_CHARS: Final = 80
+CHECK_TEXT_CHARS: Final = 300
+CHECK_LINE_CHARS: Final = 2000  # may hold a PATH
+CHECK_INITIALIZE: Final = """{"protocolVersion": "2025-11-25", "capabilities": {
+    "roots": {"listChanged": true}, "sampling": {}, "elicitation": {"form": {}, "url": {}},
+    "tasks": {"list": {}, "cancel": {}, "requests":
+        {"sampling": {"createMessage": {}}, "elicitation": {"create": {}}}},
+    "extensions": {"io.modelcontextprotocol/ui": {"mimeTypes": ["text/html;profile=mcp-app"]}}},
+    "clientInfo": {"name": "Visual Studio Code", "version": "1.139.1"}}"""
+CHECK_CALLS: Final[tuple[tuple[str, JsonObject, str], ...]] = (
+    ("add", {"a": 2, "b": 3}, "2 + 3 = 5"),
+    ("echo", {"text": "hello"}, "hello"),
+    ("slow", {"seconds": 0.3, "steps": 3}, "done after 3 steps"),
+)
+CHECK_LISTS: Final = {  # what names an item of each list
+    "tools": "name",
+    "prompts": "name",
+    "resources": "uri",
+    "resourceTemplates": "uriTemplate",
+}
+CHECK_BY_HAND: Final = (
+    "Start the command by hand in this folder: it must wait for input, and print nothing to stdout"
+    " until then."
+)
+CHECK_FIXES: Final = {  # by cause and code, or by cause
+    "closed": CHECK_BY_HAND,
+    "discover_failed": "Put the server's own command into mcp.json, without the bridge.",
+    "discover_failed -32022": f"Use a release of the server that speaks {MODERN_VERSION}.",
+    "discover_failed -32603": "If the server is only slow to start, raise --timeout here, and in"
+    f" mcp.json --discover-timeout. {CHECK_BY_HAND}",
+    "endless_list": "The server must leave nextCursor out of its last page.",
+    "no_answer": "Raise --timeout, or see with --log-level debug what the bridge waits for.",
+    "spawn_failed": "Correct the command, see the detail. If your shell finds it, write its full"
+    " path: VS Code may have another PATH than your shell.",
+    "upstream_exited": "The server ended while it was in use: see what it says on stderr.",
+}
+CHECK_OTHER_FIX: Final = "See the warnings, and run again with --log-level debug."
+
+
+def clean_name(value: object) -> str:
+    """A name that a peer gave, fit for people."""
+    return clean_text(text_of(value), CHECK_NAME_CHARS)
+
+
+def objects_of(value: object) -> list[JsonObject]:
+    """The items when it is a list; one that is no object as an empty one."""
+    return [object_of(item) for item in value] if isinstance(value, list) else []
+
+
+def write_out(text: str) -> None:
+    """The text is on stdout, whatever its characters; a reader that left is no error."""
+    try:
+        write_all(1, (text.encode("utf-8", "backslashreplace"),))
+    except OSError:
+        return
+
+
+class CheckOptions:
+    """What the arguments ask for. What `check` does not know is left to the bridge to judge.
+
+    Raises ValueError with a sentence that holds no value.
+    """
+
+    def __init__(self, arguments: list[str]) -> None:
+        self.is_json = False
+        self.seconds = {"--timeout": CHECK_SECONDS, "--discover-timeout": 0}
+        self.for_bridge: list[str] = []
+        rest = list(arguments)
+        while rest and rest[0] != "--":
+            word = rest.pop(0)
+            name, equals, value = word.partition("=")
+            if word == "--json":
+                self.is_json = True
+            elif name in self.seconds:
+                value = value if equals or not rest else rest.pop(0)
+                is_number = value.isascii() and value.isdigit() and len(value) < 10
+                if not is_number or not 1 <= int(value) <= MOST_SECONDS:
+                    raise ValueError(f"{name} takes whole seconds from 1 to {MOST_SECONDS}")
+                self.seconds[name] = int(value)
+            else:
+                self.for_bridge.append(word)
+        self.command = rest[1:]
+        if rest and not self.command:
+            raise ValueError("there is no command behind --")
+        self.limit = self.seconds["--timeout"]
+        self.discover_limit = self.seconds["--discover-timeout"] or self.limit
+
+
+def self_argv() -> list[str]:
+    """How to start this file once more: as a script, as a zipapp, or by its module name."""
+    flags = (("-I", "isolated"), ("-E", "ignore_environment"), ("-S", "no_site"))
+    python = [sys.executable, *(flag for flag, name in flags if getattr(sys.flags, name))]
+    place = os.path.abspath(__file__)
+    while not os.path.isfile(place):  # inside a zipapp the archive is the last that is a file
+        if place == os.path.dirname(place):
+            return [*python, "-m", "mcp_bridge_vscode"]
+        place = os.path.dirname(place)
+    return [*python, place]
+
+
+class CheckError(Exception):
+    """A step that went wrong. After one with a code, an error answer, the others go on."""
+
+    def __init__(self, cause: str, message: str, detail: str = "", code: int = 0) -> None:
+        super().__init__(message)
+        self.facts: JsonObject = {
+            "cause": clean_text(cause, CHECK_NAME_CHARS),
+            "code": code,
+            "message": clean_text(message, CHECK_TEXT_CHARS),
+            "detail": clean_text(detail, CHECK_LINE_CHARS),
+        }
+
+
+class CheckLog:
+    """What came on stderr: the lines of the bridge, and how many the server wrote itself.
+
+    Threads: one calls add(); the fields are read after its end, or as they are after a wait.
+    """
+
+    def __init__(self) -> None:
+        self.warnings: list[JsonObject] = []
+        self.changes: list[JsonObject] = []
+        self.has_infos = False
+        self.left_out = 0
+        self.server_lines = 0
+        self.server_tail: deque[str] = deque(maxlen=CHECK_TAIL_LINES)
+
+    def add(self, line: bytes) -> None:
+        """The line is kept or counted where it belongs."""
+        text = clean_text(line.decode("utf-8", "replace"), CHECK_LINE_CHARS)
+        tag, _, after = text.partition(": ")
+        scope, _, after = after.partition(": ")
+        level, colon, said = after.partition(": ")
+        self.has_infos |= level == "info"
+        if tag != PROGRAM or not colon:
+            self.server_lines += 1
+            self.server_tail.append(text[:CHECK_TEXT_CHARS])
+        elif level in {"error", "warning"}:
+            self._keep(self.warnings, {"level": level, "scope": scope, "text": said})
+        elif said.startswith("tool '"):  # tool '<name>': <what> at '<pointer>' of the input schema
+            name, _, what = said[len("tool '") :].partition("': ")
+            change, _, pointer = what.rpartition(" at '")
+            end = "' of the input schema"
+            if not change or not pointer.endswith(end):
+                change, pointer = what, end
+            fact: JsonObject = {"tool": name, "change": change, "pointer": pointer[: -len(end)]}
+            self._keep(self.changes, fact)
+
+    def _keep(self, kept: list[JsonObject], fact: JsonObject) -> None:
+        if len(kept) < CHECK_MOST_LINES:
+            kept.append(fact)
+        else:
+            self.left_out += 1
+
+
+def read_pipe(pipe: IO[bytes] | None, most_bytes: int, add: Callable[[bytes], None]) -> None:
+    """Every line of the pipe was handed on, and the pipe is closed."""
+    if pipe is not None:
+        with pipe:
+            for line in read_lines(pipe.fileno(), most_bytes):
+                add(line)
+
+
+class CheckClient:
+    """A legacy client that says what VS Code says.
+
+    Threads: one uses it; two that it starts read the bridge's stdout and stderr.
+    """
+
+    def __init__(self, argv: list[str]) -> None:
+        self._process = start_process(argv, stderr_pipe=True)
+        self._inbox: deque[bytes | int] = deque()  # lines, at last the exit code
+        self._arrived = threading.Semaphore(0)  # counts them
+        self._answers: dict[int, tuple[JsonObject, float]] = {}
+        self._last_id = 0
+        self.answered_at = 0.0  # when the answer that was taken last arrived
+        self.exit_code: int | None = None
+        self.progress: dict[str, int] = {}  # how many for each token
+        self.heard: dict[str, int] = {}  # how many notifications of each method
+        self.log = CheckLog()
+        self._joins = [
+            start_thread("check stdout", self._run_out).join,
+            start_thread("check stderr", self._run_err).join,
+        ]
+
+    def send(self, method: str, params: JsonObject) -> int:
+        """The request went out; its id."""
+        self._last_id += 1
+        self._write({"id": self._last_id, "method": method, "params": params})
+        return self._last_id
+
+    def notify(self, method: str) -> None:
+        """The notification went out."""
+        self._write({"method": method})
+
+    def answer_to(self, request_id: int, deadline: float) -> JsonObject:
+        """The result of the request. Raises CheckError."""
+        while request_id not in self._answers:
+            problem = self._hear(deadline)
+            if problem is not None:
+                raise problem
+        answer, self.answered_at = self._answers.pop(request_id)
+        if "error" not in answer:
+            return object_of(answer.get("result"))
+        error = object_of(answer["error"])
+        data, code = object_of(error.get("data")), error.get("code")
+        raise CheckError(
+            text_of(data.get("cause")) or "error_answer",
+            text_of(error.get("message")),
+            text_of(data.get("detail")),
+            code if isinstance(code, int) and code else -32603,
+        )
+
+    def answer_question(self, method: str) -> JsonObject:
+        """What this client answers when the server asks."""
+        if method == "ping":
+            return {"result": {}}
+        return {"error": {"code": -32601, "message": "check does not answer questions"}}
+
+    def stop(self) -> str:
+        """The bridge is gone; in words, what was wrong with its end."""
+        was_running = self.exit_code is None
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        is_gone = self._has_ended()
+        if not is_gone:
+            self._process.kill()
+            self._has_ended()
+        for join in self._joins:
+            join(CHECK_JOIN_SECONDS)
+        if not is_gone:
+            return f"the bridge did not stop in {CHECK_STOP_SECONDS} s after the end of its input"
+        is_bad = was_running and self.exit_code != 0
+        return f"the bridge ended with exit code {self.exit_code}" if is_bad else ""
+
+    def _run_out(self) -> None:
+        read_pipe(self._process.stdout, MOST_LINE_BYTES, self._put)
+        self._put(self._process.wait())
+
+    def _run_err(self) -> None:
+        read_pipe(self._process.stderr, CHECK_LOG_BYTES, self.log.add)
+
+    def _put(self, heard: bytes | int) -> None:
+        self._inbox.append(heard)
+        self._arrived.release()
+
+    def _has_ended(self) -> bool:
+        deadline = time.monotonic() + CHECK_STOP_SECONDS
+        while self.exit_code is None and time.monotonic() < deadline:
+            self._hear(deadline)  # what a bridge says that is to stop does not matter
+        return self.exit_code is not None
+
+    def _hear(self, deadline: float) -> CheckError | None:
+        if not self._arrived.acquire(timeout=max(0.0, deadline - time.monotonic())):
+            return CheckError("no_answer", "the bridge did not answer in time")
+        heard = self._inbox.popleft()
+        if isinstance(heard, int):
+            self.exit_code = heard
+            return CheckError("bridge_exited", f"the bridge ended with exit code {heard}")
+        try:
+            self._handle(object_of(parse_json(heard)))
+        except ValueError:
+            start = heard[:CHECK_TEXT_CHARS].decode("utf-8", "replace")
+            return CheckError("bad_line", "the bridge wrote what is not JSON", start)
+        return None
+
+    def _handle(self, message: JsonObject) -> None:
+        method, request_id = message.get("method"), message.get("id")
+        if isinstance(method, str) and "id" in message:
+            self._write({"id": request_id, **self.answer_question(method)})
+        elif isinstance(method, str):
+            self.heard[clean_name(method)] = self.heard.get(clean_name(method), 0) + 1
+            token = text_of(object_of(message.get("params")).get("progressToken"))
+            self.progress[token] = self.progress.get(token, 0) + 1
+        elif isinstance(request_id, int):
+            self._answers[request_id] = (message, time.monotonic())
+
+    def _write(self, message: JsonObject) -> None:
+        pipe = self._process.stdin
+        try:
+            if pipe is not None and not pipe.closed:
+                write_all(pipe.fileno(), (encode_json({"jsonrpc": "2.0", **message}), b"\n"))
+        except OSError:
+            return  # the bridge is gone: its exit code comes next
+
+
+class CheckRun:
+    """One check: takes VS Code's steps in VS Code's order, and collects what it sees."""
+
+    def __init__(self, options: CheckOptions) -> None:
+        self._options = options
+        self._sent: dict[str, tuple[int, float, float]] = {}  # id, begin, deadline of a step
+        self._steps: list[JsonObject] = []
+        self._failures: list[JsonObject] = []
+        self._server: JsonObject = {}
+        self._lists: dict[str, list[JsonObject]] = {}
+        # The limit is the bridge's too, since it knows best what a server does wrong.
+        bridge = [*self_argv(), f"--discover-timeout={options.discover_limit}", *options.for_bridge]
+        self._client = CheckClient([*bridge, "--", *(options.command or [*self_argv(), "demo"])])
+
+    def collect(self) -> JsonObject:
+        """The report, after the bridge is gone."""
+        try:
+            self._take_steps()
+        except CheckError:
+            pass  # noted where it happened
+        except KeyboardInterrupt:  # what was seen until then is still worth a report
+            self._fail("the key", CheckError("interrupted", "somebody ended the check"))
+        finally:
+            begun = time.monotonic()
+            problem = self._client.stop()
+        self._note("stop", begun, time.monotonic(), f"exit code {self._client.exit_code}")
+        if problem:
+            self._fail("stop", CheckError("stop_failed", problem))
+        return self._report()
+
+    def _take_steps(self) -> None:
+        self._send("initialize", "initialize", object_of(parse_json(CHECK_INITIALIZE.encode())))
+        self._settle("initialize", self._meet)
+        if self._failures:
+            return
+        declared = object_of(self._server.get("capabilities"))
+        if "logging" in declared:  # VS Code does not wait for this answer
+            self._send("logging/setLevel", "logging/setLevel", {"level": "info"})
+        self._client.notify("notifications/initialized")
+        at_once = [kind for kind in ("prompts", "tools") if kind in declared]
+        for kind in at_once:
+            self._send(f"{kind}/list", f"{kind}/list", {})
+        if "logging" in declared:
+            self._settle("logging/setLevel")
+        for kind in at_once:
+            self._walk(f"{kind}/list", kind)
+        if "resources" in declared:
+            self._walk("resources/templates/list", "resourceTemplates")
+            self._walk("resources/list", "resources")
+        if not self._options.command:
+            for name, arguments, expected in CHECK_CALLS:
+                self._call(name, arguments, expected)
+        self._send("ping", "ping", {})
+        self._settle("ping")
+
+    def _send(self, step: str, method: str, params: JsonObject) -> None:
+        begun, limit = time.monotonic(), self._options.limit
+        if step == "initialize":
+            limit = max(limit, self._options.discover_limit) + CHECK_MARGIN_SECONDS
+        self._sent[step] = (self._client.send(method, params), begun, begun + limit)
+
+    def _settle(self, step: str, look: Callable[[JsonObject, float], str] | None = None) -> None:
+        """Take the answer of the step and look at it; its time, or its failure, is noted."""
+        request_id, begun, deadline = self._sent[step]
+        try:
+            result = self._client.answer_to(request_id, deadline)
+            note = look(result, deadline) if look is not None else ""
+        except CheckError as failure:
+            self._note(step, begun, time.monotonic(), "failed")
+            self._fail(step, failure)
+            if not failure.facts["code"]:
+                raise
+        else:
+            self._note(step, begun, self._client.answered_at, note)
+
+    def _note(self, step: str, begun: float, ended: float, note: str) -> None:
+        self._steps.append({"step": step, "ms": round((ended - begun) * 1000, 1), "note": note})
+
+    def _fail(self, step: str, failure: CheckError) -> None:
+        cause, code = text_of(failure.facts["cause"]), failure.facts["code"]
+        fix = CHECK_FIXES.get(f"{cause} {code}") or CHECK_FIXES.get(cause, CHECK_OTHER_FIX)
+        self._failures.append({"step": step, **failure.facts, "fix": fix})
+
+    def _meet(self, result: JsonObject, _deadline: float) -> str:
+        self._server = result
+        return ""
+
+    def _walk(self, method: str, member: str) -> None:
+        """Read all pages of a list, as VS Code does."""
+        items = self._lists[member] = []
+
+        def look(page: JsonObject, deadline: float) -> str:
+            for _ in range(CHECK_MOST_PAGES):
+                if not isinstance(page.get(member), list):
+                    raise CheckError("bad_answer", f"the answer has no list '{member}'", code=-1)
+                items.extend(objects_of(page[member]))
+                if "nextCursor" not in page:
+                    return str(len(items))
+                request_id = self._client.send(method, {"cursor": page["nextCursor"]})
+                page = self._client.answer_to(request_id, deadline)
+            raise CheckError("endless_list", f"more than {CHECK_MOST_PAGES} pages", code=-1)
+
+        if method not in self._sent:
+            self._send(method, method, {})
+        self._settle(method, look)
+
+    def _call(self, name: str, arguments: JsonObject, expected: str) -> None:
+        """Call a tool of the demo server and compare what it says."""
+        token = os.urandom(16).hex()
+
+        def look(result: JsonObject, _deadline: float) -> str:
+            said = [text_of(part.get("text")) for part in objects_of(result.get("content"))]
+            count = self._client.progress.get(token, 0)
+            if said != [expected] or (name == "slow" and not count):
+                raise CheckError("wrong_result", f"{name} answered otherwise", code=-1)
+            return f"{expected}; {count} progress notifications" if count else expected
+
+        params: JsonObject = {"name": name, "arguments": arguments}
+        params["_meta"] = {"progressToken": token}
+        self._send(f"call {name}", "tools/call", params)
+        self._settle(f"call {name}", look)
+
+    def _report(self) -> JsonObject:
+        client, server, log = self._client, self._server, self._client.log
+        info, command = object_of(server.get("serverInfo")), self._options.command
+        lists: JsonObject = {}
+        for member, key in CHECK_LISTS.items():
+            found = self._lists.get(member, [])
+            lists[member] = [{k: clean_name(item.get(k)) for k in (key, "title")} for item in found]
+        return {
+            "ok": not self._failures,
+            "bridge": __version__,
+            "place": check_place(),
+            "command": clean_name(command[0]) if command else "",  # arguments may be secret
+            "server": {key: clean_name(info.get(key)) for key in ("title", "name", "version")},
+            "protocolVersion": clean_name(server.get("protocolVersion")),
+            "instructions": clean_text(text_of(server.get("instructions")), CHECK_TEXT_CHARS),
+            "capabilities": [clean_name(key) for key in object_of(server.get("capabilities"))],
+            **lists,
+            "changes": [*log.changes] if log.has_infos else None,
+            "notifications": {**client.heard},
+            "warnings": [*log.warnings],
+            "linesLeftOut": log.left_out,
+            "serverLines": log.server_lines,
+            "serverTail": [*log.server_tail],
+            "steps": [*self._steps],
+            "exitCode": client.exit_code,
+            "failures": [*self._failures],
+        }
+
+
+def check_place() -> JsonObject:
+    """Where this runs, as far as it matters to VS Code, whose entries belong to one side."""
+    side = "this machine"
+    if os.environ.get("WSL_DISTRO_NAME"):
+        side = "WSL (an entry of the Windows user starts on Windows, not here)"
+    elif os.environ.get("SSH_CONNECTION"):
+        side = "a host reached by SSH (an entry of the local user starts there, not here)"
+    try:
+        folder = clean_text(os.getcwd(), CHECK_TEXT_CHARS)
+    except OSError:
+        folder = "(does not exist any more)"
+    python = sys.version.partition(" ")[0]
+    return {"python": python, "platform": sys.platform, "folder": folder, "side": side}
+
+
+def render_report(report: JsonObject) -> str:
+    """The report in words."""
+    server, place = object_of(report["server"]), object_of(report["place"])
+    capabilities = report["capabilities"]
+    head = {
+        "runs on": f"{place['side']}, {place['platform']}, Python {place['python']}",
+        "folder": place["folder"],
+        "upstream": report["command"] or "the built-in demo server",
+        "server": " | ".join(filter(None, map(text_of, server.values()))),
+        "revision": report["protocolVersion"],
+        "instructions": report["instructions"],
+        "capabilities": ", ".join(map(str, capabilities)) if isinstance(capabilities, list) else "",
+    }
+    lines = [f"{PROGRAM} {report['bridge']}: what VS Code would see", ""]
+    lines += [f"{name:<14}{said}" for name, said in head.items() if said]
+    lines += [*render_lists(report), *render_log(report), "", "times"]
+    for step in objects_of(report["steps"]):
+        lines.append(f"  {step['step']:<26}{step['ms']:>9} ms  {step['note']}".rstrip())
+    for failure in objects_of(report["failures"]):
+        lines += ["", f"FAILED at {failure['step']} ({failure['cause']}): {failure['message']}"]
+        lines += [f"  detail: {failure['detail']}"] if failure["detail"] else []
+        lines += [f"  fix:    {failure['fix']}"]
+    return "\n".join([*lines, "", render_verdict(report), ""])
+
+
+def render_lists(report: JsonObject) -> list[str]:
+    """The tools with their changes, the prompts and the resources."""
+    changes: dict[str, list[str]] = {}
+    for fact in objects_of(report["changes"]):
+        where = f" at '{fact['pointer']}'" if fact["pointer"] else ""
+        line = f"    changed for VS Code: {fact['change']}{where}"
+        changes.setdefault(text_of(fact["tool"]), []).append(line)
+    lines = []
+    for member, key in CHECK_LISTS.items():
+        items = objects_of(report[member])
+        lines += ["", f"{member}: {len(items)}"] if items else []
+        for item in items[:CHECK_MOST_LINES]:
+            lines.append(f"  {item[key]:<26}{item['title']}".rstrip())
+            lines += changes.pop(text_of(item[key]), []) if member == "tools" else []
+    for name, said in changes.items():
+        lines += ["", f"  {name}", *said]
+    return lines if report["changes"] is not None else [*lines, "", "Changes: hidden (--log-level)"]
+
+
+def render_log(report: JsonObject) -> list[str]:
+    """The warnings of the bridge, and after a failure the last lines of the server."""
+    warnings, tail = objects_of(report["warnings"]), report["failures"] and report["serverTail"]
+    lines = ["", f"warnings: {len(warnings)}"]
+    lines += [f"  {fact['level']}: {fact['text']}" for fact in warnings]
+    lines += [f"lines of the server on stderr: {report['serverLines']}"]
+    return [*lines, *(f"  {line}" for line in tail)] if isinstance(tail, list) else lines
+
+
+def render_verdict(report: JsonObject) -> str:
+    """One line that says it all."""
+    counts = [f"{member} {len(objects_of(report[member]))}" for member in CHECK_LISTS]
+    failed = [text_of(failure["step"]) for failure in objects_of(report["failures"])]
+    if not failed:
+        return f"OK: VS Code can use this server ({', '.join(counts)})."
+    return f"NOT OK: failed at {', '.join(failed)}."
+
+
 def run_check(arguments: list[str]) -> int:
-    return 0
+    """The exit code, after the report is written."""
+    try:
+        options = CheckOptions(arguments)
+    except ValueError as exc:
+        write_all(2, (f"{PROGRAM}: vscode: error: check: {exc} (see --help)\n".encode(),))
+        return 2
+    try:
+        report = CheckRun(options).collect()
+    except BridgeError as exc:  # not even the bridge starts
+        write_all(2, (f"{PROGRAM}: vscode: error: check: {exc.message} {exc.detail}\n".encode(),))
+        return 1
+    if report["exitCode"] == 2 and report["warnings"]:  # the bridge refuses what was passed on
+        for fact in objects_of(report["warnings"]):
+            write_all(2, (f"{PROGRAM}: vscode: error: {fact['text']}\n".encode(),))
+        return 2
+    is_json = options.is_json
+    write_out(encode_json(report).decode("ascii") + "\n" if is_json else render_report(report))
+    return 0 if report["ok"] else 1
 
 
 # endregion
