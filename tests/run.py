@@ -149,7 +149,7 @@ def alone_with(folder: Path) -> Iterator[None]:
     folder.parent.mkdir(parents=True, exist_ok=True)
     with open(f"{folder}.lock", "w", encoding="utf-8") as lock:
         try:
-            import fcntl  # noqa: PLC0415 - POSIX only
+            import fcntl  # POSIX only
         except ImportError:
             yield
             return

@@ -60,10 +60,6 @@ function addTools(server) {
         async ({ steps, seconds }, ctx) => {
             const { signal, _meta } = ctx.mcpReq;
             for (let step = 1; step <= steps; step += 1) {
-                if (await pause(seconds * 1000, signal)) {
-                    cancelledCalls += 1;
-                    return text('cancelled');
-                }
                 if (_meta?.progressToken !== undefined) {
                     await ctx.mcpReq.notify({
                         method: 'notifications/progress',
@@ -74,6 +70,11 @@ function addTools(server) {
                             message: `step ${step} of ${steps}`,
                         },
                     });
+                }
+                // The npm client loses progress that comes with the answer.
+                if (await pause(seconds * 1000, signal)) {
+                    cancelledCalls += 1;
+                    return text('cancelled');
                 }
             }
             return text(`${steps} steps`);

@@ -102,8 +102,8 @@ async def slow(ctx: Context[Any, Any], steps: int = 3, seconds: float = 0.05) ->
     global cancelled_calls  # noqa: PLW0603 - one process, one connection
     try:
         for step in range(1, steps + 1):
-            await anyio.sleep(seconds)
             await ctx.report_progress(step, steps, f"step {step} of {steps}")
+            await anyio.sleep(seconds)  # the npm client loses progress that comes with the answer
     except anyio.get_cancelled_exc_class():
         cancelled_calls += 1
         raise

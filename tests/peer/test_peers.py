@@ -24,6 +24,8 @@ BRIDGE = ROOT / "mcp_bridge_vscode.py"
 RECORDER = ROOT / "tests" / "support" / "recorder.py"
 VISIT_SECONDS = 120.0
 
+not_built_yet = pytest.mark.xfail(reason="the bridge does not do it yet")  # strict: see pyproject
+
 CLIENTS = ("python", "npm")
 SERVERS = ("python", "npm")
 
@@ -219,6 +221,7 @@ def test_a_cancelled_call_stops_the_server_and_gets_no_answer(visit: Visit) -> N
     assert upstream["id"] in told
 
 
+@not_built_yet
 def test_log_messages_come_from_the_level_on(visit: Visit) -> None:
     logs = section(visit, "hears_logs")["logs"]
     assert logs == [
@@ -227,6 +230,7 @@ def test_log_messages_come_from_the_level_on(visit: Visit) -> None:
     ]
 
 
+@not_built_yet
 def test_a_change_of_a_subscribed_resource_is_heard(visit: Visit) -> None:
     changes = section(visit, "hears_changes")["changes"]
     updated = [one for one in changes if one["method"] == "notifications/resources/updated"]
@@ -236,6 +240,7 @@ def test_a_change_of_a_subscribed_resource_is_heard(visit: Visit) -> None:
     assert any(one["method"] == "notifications/tools/list_changed" for one in changes)
 
 
+@not_built_yet
 def test_questions_reach_the_client_and_answers_the_server(visit: Visit) -> None:
     report = section(visit, "answers_questions")
     answers = {name: text_of(result) for name, result in report["answers"].items()}
