@@ -608,6 +608,8 @@ def _scan_object(  # noqa: C901, PLR0912  # one pass over the text: the hottest 
                 raise ValueError("no key")
         key_start = index
         key, index = scan(text, index)
+        if not is_ascii and not key.isascii():
+            key = parse_json(text[key_start:index].encode("latin-1"))
         if text[index] != ":":
             index = _skip(text, index)
             if text[index] != ":":
@@ -617,7 +619,7 @@ def _scan_object(  # noqa: C901, PLR0912  # one pass over the text: the hottest 
             index = _skip(text, index)
         value_start = index
         if line and text[index] == "{" and key in _NESTED:
-            inner, index = _scan_object(text, index, scan)
+            inner, index = _scan_object(text, index, scan, is_ascii=is_ascii)
             members[key] = (RawObject(line, is_ascii, inner), key_start, value_start, index)
         else:
             value, index = scan(text, index)
@@ -639,7 +641,7 @@ def scan_elements(raw: bytes) -> list[tuple[int, int]]:
     places: list[tuple[int, int]] = []
     index = _skip(text, 1)
     while text[index] != "]":
-        end = _SCAN(text, index)[1]
+        end = _SCAN_LONG(text, index)[1]
         places.append((index, end))
         index = _skip(text, end)
         if text[index] == ",":
@@ -649,7 +651,12 @@ def scan_elements(raw: bytes) -> list[tuple[int, int]]:
 
 def parse_object(raw: bytes) -> RawObject:
     """The members of an object whose text is known to be valid."""
-    return RawObject(raw, raw.isascii(), _scan_object(raw.decode("latin-1"), 0)[0])
+    text, is_ascii = raw.decode("latin-1"), raw.isascii()
+    try:
+        members = _scan_object(text, 0, is_ascii=is_ascii)[0]
+    except ValueError:  # an integer of very many digits
+        members = _scan_object(text, 0, _SCAN_LONG, is_ascii=is_ascii)[0]
+    return RawObject(raw, is_ascii, members)
 
 
 def parse_frame(line: bytes, depth: int) -> RawObject:
@@ -772,7 +779,7 @@ def id_key(value: object) -> ClientKey | None:
 _ID_AT_END: Final = re.compile(
     rb'"id"[ \t]*:[ \t]*(-?\d{1,200}|"(?:[^"\\]|\\.){0,200}")[ \t]*\}\s*$'
 )
-_TOKEN: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}:,]|[^\s"\[\]{}:,]+')
+_TOKEN: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|["\[\]{}:,]|[^\s"\[\]{}:,]+')
 
 
 def recover_id(head: bytes, tail: bytes = b"") -> bytes:
@@ -845,8 +852,9 @@ class LineFramer:
         if self._at_start:
             chunk = self._without_byte_order_mark(chunk)
         if not self._parts and self._long is None and chunk.find(b"\n") == len(chunk) - 1:
-            line = chunk[:-1].rstrip(b"\r")
-            if len(chunk) - 1 <= self._line_bytes:
+            line = chunk[:-1]
+            if len(line) <= self._line_bytes:
+                line = line[:-1] if line.endswith(b"\r") else line
                 return [line] if line.strip() else []
         found: list[bytes | LongLine] = []
         start = 0
@@ -923,7 +931,7 @@ class LineFramer:
 # items in array schemas; one that fails there stops every chat. What passes both is left alone.
 
 ITEMS_DEPTH: Final = 64  # levels of schemas; there the items rule stops, the repair does not
-CHANGES_TOLD: Final = 100  # all are made, but a hostile schema does not fill the log
+CHANGES_TOLD: Final = LIMITS.schema_lines  # all are made
 POINTER_LENGTH: Final = 1000  # characters; the names in a pointer are the server's
 TOO_DEEP: Final = "is too deep to examine"
 
@@ -2217,8 +2225,9 @@ class Log:
         self._lines: deque[bytes] = deque()
         self._dropped = 0
         self._wake = Signal()
-        self._flushed = Signal()
         self._thread_once = Once()
+        self._is_closed = False  # set once; the thread ends when nothing waits any more
+        self._ended = threading.Event()
         self._said: set[str] = set()
 
     def error(self, scope: str, text: str) -> None:
@@ -2247,10 +2256,11 @@ class Log:
         return self._level >= LogLevel.DEBUG
 
     def close(self, seconds: float) -> None:
-        """What waits is written, as far as stderr takes it within `seconds`."""
-        if self._lines:
+        """What waits is written, as far as stderr takes it within `seconds`: the last lines."""
+        self._is_closed = True
+        if self._thread_once.is_over():
             self._wake.set()
-            self._flushed.wait(seconds)
+            self._ended.wait(seconds)
 
     def _put(self, scope: str, level: LogLevel, text: str) -> None:
         if level > self._level:
@@ -2265,7 +2275,7 @@ class Log:
         self._wake.set()
 
     def _run_log(self) -> None:
-        while True:
+        while self._lines or not self._is_closed:
             self._wake.wait(None)
             while self._lines:
                 line = self._lines[0]
@@ -2278,7 +2288,7 @@ class Log:
                     self._lines.clear()  # there is no stderr: nobody can be told
                     break
                 self._lines.popleft()
-            self._flushed.set()
+        self._ended.set()
 
 
 # endregion
@@ -2977,7 +2987,6 @@ class Slots:
         exchange = self._connection.prepare(call, lambda: self._let_go(slot), None)
         self._connection.send(exchange)
         self._connection.flush()
-        started = self._clock.now()
         while exchange.reply is None:
             if slot.outcome.is_over():
                 reason = slot.cancelled_for or "the request has ended"
@@ -2986,7 +2995,7 @@ class Slots:
             if exchange.failure is not None:
                 raise exchange.failure
             try:
-                waiting(started)
+                waiting(exchange.started)
             except BridgeError:
                 if exchange.reply is None:
                     self._connection.abandon(exchange, "no response in time", "timeout")
@@ -3852,7 +3861,9 @@ class Bridge:
         stdin: int = 0,
         stdout: int = 1,
         exit_process: Callable[[int], object] = os._exit,
+        open_transport: Callable[[Receiver], Transport] | None = None,
     ) -> None:
+        self._command = command
         self._log = log
         self._limits = limits
         self._clock = clock or Clock()
@@ -3871,15 +3882,7 @@ class Bridge:
         self._lifecycle = Lifecycle()
         self._output = Output(stdout, self._workers.run, self.end_input)
         self._connection = Connection(
-            open_transport=lambda receiver: Child(
-                command,
-                receiver,
-                limits=limits,
-                clock=self._clock,
-                log=log,
-                run_worker=self._workers.run,
-                on_crash=self._handle_crash,
-            ),
+            open_transport=open_transport or self._open_child,
             limits=limits,
             clock=self._clock,
             log=log,
@@ -3905,6 +3908,17 @@ class Bridge:
             admit=self._slots.admit,
             cancel=self._slots.cancel,
             flush_requests=self._connection.flush,
+        )
+
+    def _open_child(self, receiver: Receiver) -> Transport:
+        return Child(
+            self._command,
+            receiver,
+            limits=self._limits,
+            clock=self._clock,
+            log=self._log,
+            run_worker=self._workers.run,
+            on_crash=self._handle_crash,
         )
 
     def run(self) -> int:
@@ -3952,6 +3966,7 @@ class Bridge:
             self._handle_crash("the stop", error)
         self._log.close(self._limits.log_flush_seconds)
         self._finished.set()
+        self._hurry.set()  # the watchdog ends
         self._exit_process(EXIT_CODES[self._reason])
 
     def _stop(self) -> None:
@@ -3970,9 +3985,11 @@ class Bridge:
         self._workers.close()
 
     def _run_watchdog(self) -> None:
-        if not self._hurry.wait(self._limits.watchdog_seconds):
-            if self._finished.is_set():
-                return
+        until = self._clock.now() + self._limits.watchdog_seconds
+        is_hurried = self._clock.wait(self._hurry, until)
+        if self._finished.is_set():
+            return
+        if not is_hurried:
             self._log.warning(
                 "vscode",
                 f"the bridge did not stop in {self._limits.watchdog_seconds:g} s: it ends now",
