@@ -931,11 +931,11 @@ class LineFramer:
 # items in array schemas; one that fails there stops every chat. What passes both is left alone.
 
 ITEMS_DEPTH: Final = 64  # levels of schemas; there the items rule stops, the repair does not
-CHANGES_TOLD: Final = LIMITS.schema_lines  # all are made
+CHANGES_REPORTED: Final = 100  # all are made, but a hostile schema does not fill the log
 POINTER_LENGTH: Final = 1000  # characters; the names in a pointer are the server's
-TOO_DEEP: Final = "is too deep to examine"
+SCHEMA_TOO_DEEP: Final = "is too deep to examine"
 
-DIALECTS: Final[Mapping[str, str]] = {  # what $schema names, without scheme and "#"
+SCHEMA_DIALECTS: Final[Mapping[str, str]] = {  # what $schema names, without scheme and "#"
     "json-schema.org/draft-04/schema": "draft-04",
     "json-schema.org/draft-06/schema": "draft-06",
     "json-schema.org/draft-07/schema": "draft-07",
@@ -953,7 +953,7 @@ TYPE_NAMES: Final[Mapping[str, str]] = {  # in lower case, the last six as progr
     "str": "string",
 }
 FLAG_NAMES: Final[Mapping[str, bool]] = {"true": True, "false": False}
-BOUNDS: Final = (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum"))
+EXCLUSIVE_BOUNDS: Final = (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum"))
 
 
 class SchemaChange:
@@ -969,7 +969,7 @@ class SchemaChange:
         """The log line, without the tool that comes first."""
         if self.pointer is None:
             return f"{self.what} of the input schema"
-        if self.what == TOO_DEEP:
+        if self.what == SCHEMA_TOO_DEEP:
             return f"the input schema at '{self.pointer}' {self.what}"
         return f"{self.what} at '{self.pointer}' of the input schema"
 
@@ -986,8 +986,8 @@ def is_object_schema(schema: Json) -> bool:
     return isinstance(schema, dict) and schema.get("type") == "object"
 
 
-# Each keyword has a rule. Its answer: the value itself when it is right, else what it must have
-# meant, else _GONE.
+# Each keyword has a rule that answers with the right value: the same object when it is right, else
+# what it must have meant, else _GONE.
 
 
 class _Gone:
@@ -1000,7 +1000,7 @@ if TYPE_CHECKING:
     _Rule = Callable[[Json], _Answer]
 
 
-def _only(kind: type) -> _Rule:
+def _right_if(kind: type) -> _Rule:
     def rule(value: Json) -> _Answer:
         is_right = isinstance(value, kind)
         return value if is_right else _GONE
@@ -1011,15 +1011,15 @@ def _only(kind: type) -> _Rule:
 def _dialect(mark: Json) -> str | None:
     """The draft that a $schema mark names, in a spelling that VS Code knows."""
     scheme, _, name = mark.partition("://") if isinstance(mark, str) else ("", "", "")
-    known = DIALECTS.get(name[:-1] if name.endswith("#") else name)
+    known = SCHEMA_DIALECTS.get(name[:-1] if name.endswith("#") else name)
     return known if scheme in {"http", "https"} else None
 
 
-def _identifier(value: Json) -> _Answer:
+def _right_uri(value: Json) -> _Answer:
     return value if isinstance(value, str) and value else _GONE  # VS Code takes no empty URI
 
 
-def _flag(value: Json) -> _Answer:
+def _right_flag(value: Json) -> _Answer:
     if isinstance(value, str):
         return FLAG_NAMES.get(value.lower(), _GONE)
     return value if isinstance(value, bool) else _GONE
@@ -1033,7 +1033,7 @@ def _as_double(number: float) -> float:
         return float("inf")
 
 
-def _number(value: Json) -> int | float | _Gone:
+def _right_number(value: Json) -> int | float | _Gone:
     number = _number_in(value) if isinstance(value, str) else value
     if isinstance(number, bool) or not isinstance(number, (int, float)):
         return _GONE
@@ -1048,19 +1048,19 @@ def _number_in(text: str) -> Json:
     return float(text) if point else int(text)
 
 
-def _positive_number(value: Json) -> _Answer:
-    number = _number(value)
+def _right_divisor(value: Json) -> _Answer:
+    number = _right_number(value)
     if isinstance(number, _Gone) or number == 0:
         return _GONE
     return number if number > 0 else -number
 
 
-def _count(round_up: bool) -> _Rule:
+def _right_count(*, round_up: bool) -> _Rule:
     """The rule for a non-negative integer; a fraction is rounded to what bounds the same."""
     sign = -1 if round_up else 1
 
     def rule(value: Json) -> _Answer:
-        number = _number(value)
+        number = _right_number(value)
         if isinstance(number, _Gone):
             return _GONE
         if not _as_double(number).is_integer():
@@ -1072,7 +1072,7 @@ def _count(round_up: bool) -> _Rule:
     return rule
 
 
-def _type(value: Json) -> _Answer:
+def _right_type(value: Json) -> _Answer:
     if isinstance(value, str):
         return value if value in JSON_TYPES else TYPE_NAMES.get(value.lower()) or _GONE
     members = value if isinstance(value, list) else []
@@ -1082,7 +1082,7 @@ def _type(value: Json) -> _Answer:
     return _GONE if not names else value if names == value else names
 
 
-def _choices(value: Json) -> _Answer:
+def _right_enum(value: Json) -> _Answer:
     """An enum: not empty, and nothing twice by JavaScript's equality (1 is 1.0, but not true)."""
     choices = value if isinstance(value, list) else []
     first: dict[object, Json] = {}
@@ -1113,14 +1113,14 @@ def _equality_key(value: Json) -> object:
     return tuple(tokens)
 
 
-def _names(value: Json) -> _Answer:
+def _right_names(value: Json) -> _Answer:
     if not isinstance(value, list):
         return _GONE
     names: list[Json] = list(dict.fromkeys(name for name in value if isinstance(name, str)))
     return value if len(names) == len(value) else names
 
 
-def _schema(value: Json) -> _Answer:
+def _right_schema(value: Json) -> _Answer:
     """A schema, or what `"string"` and `"false"` mean in its place."""
     if isinstance(value, (dict, bool)):
         return value
@@ -1130,23 +1130,23 @@ def _schema(value: Json) -> _Answer:
     return FLAG_NAMES.get(name, _GONE)
 
 
-def _items(value: Json) -> _Answer:
-    answer = value if isinstance(value, list) and value else _schema(value)
+def _right_items(value: Json) -> _Answer:
+    answer = value if isinstance(value, list) and value else _right_schema(value)
     return {} if isinstance(answer, _Gone) else answer
 
 
-def _schemas(value: Json) -> _Answer:
+def _right_schemas(value: Json) -> _Answer:
     if isinstance(value, dict):
         return [value]
     members = value if isinstance(value, list) else []
-    answers = [_schema(member) for member in members]
+    answers = [_right_schema(member) for member in members]
     kept: list[Json] = [answer for answer in answers if not isinstance(answer, _Gone)]
     if not kept:
         return _GONE
     return value if all(a is m for a, m in zip(answers, members)) else kept
 
 
-def _map_of(rule: _Rule) -> _Rule:
+def _right_map_of(rule: _Rule) -> _Rule:
     def map_rule(value: Json) -> _Answer:
         if not isinstance(value, dict):
             return _GONE
@@ -1157,35 +1157,37 @@ def _map_of(rule: _Rule) -> _Rule:
     return map_rule
 
 
-def _dependency(value: Json) -> _Answer:
+def _right_dependency(value: Json) -> _Answer:
     if isinstance(value, str):
         return [value]  # draft-03
-    return _names(value) if isinstance(value, list) else _schema(value)
+    return _right_names(value) if isinstance(value, list) else _right_schema(value)
 
 
-_map: Final = _only(dict)
-_dependencies: Final = _map_of(_dependency)
-RULES: Final[Mapping[str, _Rule]] = {  # draft-07
+_right_map: Final = _right_if(dict)
+DRAFT_07_SLOTS: Final[Mapping[str, _Rule]] = {  # the keywords of draft-07 that hold schemas
+    **dict.fromkeys(("properties", "patternProperties", "definitions"), _right_map),
+    "dependencies": _right_map_of(_right_dependency),
+    **dict.fromkeys(("allOf", "anyOf", "oneOf"), _right_schemas),
+    "items": _right_items,
+    **dict.fromkeys(("additionalItems", "additionalProperties", "contains"), _right_schema),
+    **dict.fromkeys(("propertyNames", "not", "if", "then", "else"), _right_schema),
+}
+DRAFT_07_RULES: Final[Mapping[str, _Rule]] = {
     "$schema": lambda value: value if _dialect(value) else _GONE,
-    "$id": _identifier,
-    "$ref": lambda value: "#" if value == "" else _identifier(value),
-    **dict.fromkeys(("$comment", "title", "description", "pattern", "format"), _only(str)),
-    **dict.fromkeys(("contentMediaType", "contentEncoding"), _only(str)),
-    **dict.fromkeys(("readOnly", "writeOnly", "uniqueItems"), _flag),
-    "type": _type,
-    "enum": _choices,
-    "examples": _only(list),
-    "required": _names,
-    "multipleOf": _positive_number,
-    **dict.fromkeys(("maximum", "minimum", "exclusiveMaximum", "exclusiveMinimum"), _number),
-    **dict.fromkeys(("maxLength", "maxItems", "maxProperties"), _count(round_up=False)),
-    **dict.fromkeys(("minLength", "minItems", "minProperties"), _count(round_up=True)),
-    **dict.fromkeys(("properties", "patternProperties", "definitions"), _map),
-    "dependencies": _dependencies,
-    **dict.fromkeys(("allOf", "anyOf", "oneOf"), _schemas),
-    "items": _items,
-    **dict.fromkeys(("additionalItems", "additionalProperties", "contains"), _schema),
-    **dict.fromkeys(("propertyNames", "not", "if", "then", "else"), _schema),
+    "$id": _right_uri,
+    "$ref": lambda value: "#" if value == "" else _right_uri(value),
+    **dict.fromkeys(("$comment", "title", "description", "pattern", "format"), _right_if(str)),
+    **dict.fromkeys(("contentMediaType", "contentEncoding"), _right_if(str)),
+    **dict.fromkeys(("readOnly", "writeOnly", "uniqueItems"), _right_flag),
+    "type": _right_type,
+    "enum": _right_enum,
+    "examples": _right_if(list),
+    "required": _right_names,
+    "multipleOf": _right_divisor,
+    **dict.fromkeys(("maximum", "minimum", "exclusiveMaximum", "exclusiveMinimum"), _right_number),
+    **dict.fromkeys(("maxLength", "maxItems", "maxProperties"), _right_count(round_up=False)),
+    **dict.fromkeys(("minLength", "minItems", "minProperties"), _right_count(round_up=True)),
+    **DRAFT_07_SLOTS,
 }
 
 
@@ -1193,64 +1195,67 @@ RULES: Final[Mapping[str, _Rule]] = {  # draft-07
 # loses the mark, and is then read by draft-07.
 
 
-def _absolute(value: Json) -> _Answer:
+def _right_absolute_uri(value: Json) -> _Answer:
     scheme, colon, _ = value.partition(":") if isinstance(value, str) else ("", "", "")
     return value if scheme and colon and not set(scheme) & set("/?#") else _GONE
 
 
-def _anchor(value: Json) -> _Answer:
+def _right_anchor(value: Json) -> _Answer:
     is_plain = isinstance(value, str) and value.isascii() and value[:1].isalpha()
     return value if is_plain and all(c.isalnum() or c in "-._" for c in str(value)) else _GONE
 
 
-_LATER_RULES: Final[Mapping[str, _Rule]] = {
+LATER_SLOTS: Final[Mapping[str, _Rule]] = {  # the keywords of later drafts that hold schemas
+    **dict.fromkeys(("$defs", "dependentSchemas"), _right_map),
+    "prefixItems": _right_schemas,
+    **dict.fromkeys(("contentSchema", "unevaluatedItems", "unevaluatedProperties"), _right_schema),
+}
+LATER_RULES: Final[Mapping[str, _Rule]] = {
     "$id": lambda value: value if isinstance(value, str) and "#" not in value[:-1] else _GONE,
-    "$anchor": _anchor,
-    **dict.fromkeys(("$dynamicRef", "$recursiveRef"), _identifier),
-    **dict.fromkeys(("$recursiveAnchor", "deprecated"), _flag),
-    "$vocabulary": _map_of(_flag),
-    **dict.fromkeys(("minContains", "maxContains"), _count(round_up=True)),
-    "dependentRequired": _map_of(_names),
-    **dict.fromkeys(("$defs", "dependentSchemas"), _map),
-    "prefixItems": _schemas,
-    **dict.fromkeys(("contentSchema", "unevaluatedItems", "unevaluatedProperties"), _schema),
+    "$anchor": _right_anchor,
+    **dict.fromkeys(("$dynamicRef", "$recursiveRef"), _right_uri),
+    **dict.fromkeys(("$recursiveAnchor", "deprecated"), _right_flag),
+    "$vocabulary": _right_map_of(_right_flag),
+    **dict.fromkeys(("minContains", "maxContains"), _right_count(round_up=True)),
+    "dependentRequired": _right_map_of(_right_names),
+    **LATER_SLOTS,
 }
 MARK_RULES: Final[Mapping[str, Mapping[str, _Rule]]] = {
     "draft-04": {
-        "id": _absolute,
+        "id": _right_absolute_uri,
         "required": lambda value: value or _GONE,
-        "dependencies": _map_of(lambda value: _GONE if value == [] else value),
-        **{exclusive: _only(bool) for exclusive, _ in BOUNDS},
+        "dependencies": _right_map_of(lambda value: _GONE if value == [] else value),
+        **{exclusive: _right_if(bool) for exclusive, _ in EXCLUSIVE_BOUNDS},
     },
-    "draft-06": {"$schema": _only(dict)},  # never so: VS Code would have to download it
-    "2019-09": _LATER_RULES,
-    "2020-12": {**_LATER_RULES, "items": _schema},
+    "draft-06": {"$schema": _right_if(dict)},  # never so: VS Code would have to download it
+    "2019-09": LATER_RULES,
+    "2020-12": {**LATER_RULES, "items": _right_schema},
 }
 
-# The keywords that hold schemas: for draft-07, for any draft, for the items rule; those with maps.
-_SCHEMA_RULES: Final = (_schema, _schemas, _items, _map, _dependencies)
-SLOTS: Final = frozenset(k for k, rule in RULES.items() if rule in _SCHEMA_RULES)
-ALL_SLOTS: Final = SLOTS | {k for k, rule in _LATER_RULES.items() if rule in _SCHEMA_RULES}
-ITEMS_SLOTS: Final = ALL_SLOTS - {
-    *("additionalItems", "propertyNames", "contentSchema"),
-    *("unevaluatedItems", "unevaluatedProperties"),
+ITEMS_SLOTS: Final = frozenset((*DRAFT_07_SLOTS, "$defs", "dependentSchemas", "prefixItems")) - {
+    "additionalItems",
+    "propertyNames",
 }
+SCHEMA_SLOTS: Final = frozenset((*DRAFT_07_SLOTS, *LATER_SLOTS))
 MAP_SLOTS: Final = frozenset(
     ("properties", "patternProperties", "definitions", "dependencies", "$defs", "dependentSchemas")
 )
+REPAIR_WORDS: Final = {
+    "$schema": "removed the unknown $schema mark",
+    "items": "added an items schema",
+}
+PAIRED_KEYWORDS: Final = frozenset(
+    ("properties", "additionalItems", *(name for name, _ in EXCLUSIVE_BOUNDS))
+)
 
 
-DONE: Final = {"$schema": "removed the unknown $schema mark", "items": "added an items schema"}
-OLD_KEYWORDS: Final = frozenset(("properties", "additionalItems", *(name for name, _ in BOUNDS)))
-
-
-def _repaired(schema: JsonObject, done: list[str]) -> JsonObject:
+def _repaired_object(schema: JsonObject, done: list[str]) -> JsonObject:
     """The schema object as draft-07 wants it, not what is under it; the same object if it is so."""
-    if not OLD_KEYWORDS.isdisjoint(schema):
+    if not PAIRED_KEYWORDS.isdisjoint(schema):
         schema = _without_old_drafts(schema, done)
     answer = schema
     for keyword, value in schema.items():
-        rule = RULES.get(keyword)
+        rule = DRAFT_07_RULES.get(keyword)
         right = value if rule is None else rule(value)
         if right is value:
             continue
@@ -1258,16 +1263,16 @@ def _repaired(schema: JsonObject, done: list[str]) -> JsonObject:
             answer = dict(schema)
         if isinstance(right, _Gone):
             del answer[keyword]
-            done.append(DONE.get(keyword, f"removed an invalid {keyword}"))
+            done.append(REPAIR_WORDS.get(keyword, f"removed an invalid {keyword}"))
         else:
             answer[keyword] = right
-            done.append(DONE.get(keyword, f"corrected an invalid {keyword}"))
+            done.append(REPAIR_WORDS.get(keyword, f"corrected an invalid {keyword}"))
     return answer
 
 
 def _without_old_drafts(schema: JsonObject, done: list[str]) -> JsonObject:
     """What older drafts say by two keywords together, in the words of draft-07."""
-    for exclusive, bound in BOUNDS:
+    for exclusive, bound in EXCLUSIVE_BOUNDS:
         if schema.get(exclusive) is True and bound in schema:
             schema = {**schema, exclusive: schema[bound]}
             del schema[bound]
@@ -1287,7 +1292,7 @@ def _without_old_drafts(schema: JsonObject, done: list[str]) -> JsonObject:
     return schema
 
 
-def _with_items(schema: JsonObject, done: list[str]) -> JsonObject:
+def _with_items_schema(schema: JsonObject, done: list[str]) -> JsonObject:
     """The schema; if it is of an array and JavaScript takes its items for false, one with items."""
     items = schema.get("items")
     if schema.get("type") != "array" or items or isinstance(items, (dict, list)):
@@ -1301,19 +1306,19 @@ def _with_items(schema: JsonObject, done: list[str]) -> JsonObject:
 
 
 def _as_schema(value: Json, done: list[str]) -> Json:
-    schema = _schema(value)
+    schema = _right_schema(value)
     if schema is value:
         return value
     done.append("replaced a value that is no schema")
     return {} if isinstance(schema, _Gone) else schema
 
 
-class _Place:
+class _SchemaPlace:
     """A place in the tree of an input schema; what lies above a change is copied, once."""
 
     __slots__ = ("above", "depth", "has_items_rule", "is_ours", "is_repaired", "key", "value")
 
-    def __init__(self, above: _Place | None, key: str | int, value: Json) -> None:
+    def __init__(self, above: _SchemaPlace | None, key: str | int, value: Json) -> None:
         self.above = above
         self.key = key
         self.value = value
@@ -1357,7 +1362,7 @@ class _SchemaWalk:
     """One walk over an input schema: every schema in it once, each before those under it."""
 
     def __init__(self, schema: JsonObject) -> None:
-        self._root = _Place(None, "", schema)
+        self._root = _SchemaPlace(None, "", schema)
         self._changes: list[SchemaChange] = []
         self._untold = 0
         self._is_too_deep = False
@@ -1381,15 +1386,15 @@ class _SchemaWalk:
             self._changes.append(SchemaChange(None, f"and {self._untold} more changes"))
         return schema, self._changes
 
-    def _visit(self, place: _Place) -> None:
+    def _visit(self, place: _SchemaPlace) -> None:
         schema = place.value
         done: list[str] = []
         if place.is_repaired:
             schema = _as_schema(schema, done)
-            schema = _repaired(schema, done) if isinstance(schema, dict) else schema
+            schema = _repaired_object(schema, done) if isinstance(schema, dict) else schema
         if place.has_items_rule and isinstance(schema, dict):
             if place.depth <= ITEMS_DEPTH:
-                schema = _with_items(schema, done)
+                schema = _with_items_schema(schema, done)
             else:
                 self._stop_items_rule(place)
         if done:
@@ -1398,40 +1403,40 @@ class _SchemaWalk:
         if self._mark_rules and not self._fits(place, self._mark_rules):
             self._mark_rules, self._is_mark_wrong = None, True
 
-    def _stop_items_rule(self, place: _Place) -> None:
+    def _stop_items_rule(self, place: _SchemaPlace) -> None:
         place.has_items_rule = False
         if not self._is_too_deep:
             self._is_too_deep = True
-            self._tell(place, [TOO_DEEP])
+            self._tell(place, [SCHEMA_TOO_DEEP])
 
-    def _tell(self, place: _Place, done: list[str]) -> None:
-        room = CHANGES_TOLD - len(self._changes)
+    def _tell(self, place: _SchemaPlace, done: list[str]) -> None:
+        room = CHANGES_REPORTED - len(self._changes)
         told = done[:room]
         self._untold += len(done) - len(told)
         if told:
             pointer = place.pointer()
             self._changes.extend(SchemaChange(pointer, what) for what in told)
 
-    def _fits(self, place: _Place, mark_rules: Mapping[str, _Rule]) -> bool:
+    def _fits(self, place: _SchemaPlace, mark_rules: Mapping[str, _Rule]) -> bool:
         """Whether the mark may stay, as far as this place goes."""
         schema = place.value
         if not isinstance(schema, dict):
             return isinstance(schema, bool) and self._dialect != "draft-04"
-        if not place.is_repaired and _repaired(schema, []) is not schema:
+        if not place.is_repaired and _repaired_object(schema, []) is not schema:
             return False
         rules = ((mark_rules.get(keyword), value) for keyword, value in schema.items())
         return all(rule is None or rule(value) is value for rule, value in rules)
 
-    def _places_under(self, place: _Place) -> list[_Place]:
+    def _places_under(self, place: _SchemaPlace) -> list[_SchemaPlace]:
         """The schemas right under this one that a rule wants to see, in their order."""
-        found: list[_Place] = []
-        if not isinstance(place.value, dict) or ALL_SLOTS.isdisjoint(place.value):
+        found: list[_SchemaPlace] = []
+        if not isinstance(place.value, dict) or SCHEMA_SLOTS.isdisjoint(place.value):
             return found
         for keyword, value in place.value.items():
-            is_repaired = place.is_repaired and keyword in SLOTS
+            is_repaired = place.is_repaired and keyword in DRAFT_07_SLOTS
             has_items_rule = place.has_items_rule and keyword in ITEMS_SLOTS
-            if is_repaired or has_items_rule or (self._mark_rules and keyword in ALL_SLOTS):
-                for below in _members(place, keyword, value):
+            if is_repaired or has_items_rule or (self._mark_rules and keyword in SCHEMA_SLOTS):
+                for below in _schemas_in(place, keyword, value):
                     if below.value != {}:
                         below.depth = place.depth + 1
                         below.is_repaired = is_repaired
@@ -1440,14 +1445,14 @@ class _SchemaWalk:
         return found
 
 
-def _members(place: _Place, keyword: str, value: Json) -> list[_Place]:
+def _schemas_in(place: _SchemaPlace, keyword: str, value: Json) -> list[_SchemaPlace]:
     """The places of the schemas that a keyword holds: in a map, in a list, or itself."""
-    holder = _Place(place, keyword, value)
+    holder = _SchemaPlace(place, keyword, value)
     if isinstance(value, dict) and keyword in MAP_SLOTS:
         others = list if keyword == "dependencies" else ()  # the names of other properties
-        return [_Place(holder, k, v) for k, v in value.items() if not isinstance(v, others)]
+        return [_SchemaPlace(holder, k, v) for k, v in value.items() if not isinstance(v, others)]
     if isinstance(value, list) and keyword not in MAP_SLOTS:
-        return [_Place(holder, index, member) for index, member in enumerate(value)]
+        return [_SchemaPlace(holder, index, member) for index, member in enumerate(value)]
     is_flag = isinstance(value, bool) and keyword in {"additionalItems", "additionalProperties"}
     return [] if is_flag else [holder]
 
@@ -1787,9 +1792,11 @@ def _change_tools(result: RawObject, changes: dict[str, Piece | None], notes: li
 
 def _tool_changes(tool: JsonObject, notes: list[str]) -> dict[str, Piece | None]:
     changes: dict[str, Piece | None] = {}
-    schema, repairs = repair_input_schema(tool.get("inputSchema"))
-    if repairs:
+    before = tool.get("inputSchema")
+    schema, repairs = repair_input_schema(before)
+    if schema is not before:
         changes["inputSchema"] = encode_json(schema)
+    if repairs:
         name = tool.get("name")
         shown = clean_text(name if isinstance(name, str) else "", LIMITS.shown_text)
         notes += (f"tool '{shown}': {repair.line()}" for repair in repairs)
