@@ -15,9 +15,11 @@ WORDS     words          revisions, methods, _meta keys, log levels: data only
 PURE      messages       JSON in and out, the text of each member, ids, depth, shapes
           framing        bytes to lines; what is kept of a line that is too long
           schemas        tool schemas that VS Code would omit, rewritten to what it keeps
+          forms          what the client can show of a form, and whether an answer fits it
           lifecycle      capabilities for the server, the initialize result for the client
           to_modern      the frames for the server: requests with their _meta, cancellations
           to_legacy      the frames for the client: results, errors, progress
+          input_rounds   checks, questions, answers, the Continue form, the retry
 PLUMBING  plumbing       the clock, signals, ranked locks, threads, workers, descriptors, the log
 ROOMS     front_end      stdin and stdout: the reader, the lifecycle states, what is answered here
           slots          one client request from its line to its answer
@@ -148,6 +150,7 @@ METHODS: Final[Mapping[str, MethodRow]] = MappingProxyType(
 LIST_METHODS: Final = frozenset(
     {"tools/list", "prompts/list", "resources/list", "resources/templates/list"}
 )
+BRIDGE_ID_PREFIX: Final = "b-"  # of our requests to the client, which has integers
 # endregion
 
 # region words limits ---------------------------------------------------------
@@ -166,6 +169,11 @@ class Limits:
     list_seconds = 120.0  # each list and completion/complete: TIMEOUT
     read_seconds = 120.0  # the first round of prompts/get and resources/read: TIMEOUT
     call_seconds = 3600.0  # each round of tools/call, later rounds of the others: TIMEOUT
+    answer_seconds = 3600.0  # for the client's answers of one round: INPUT_TIMEOUT
+    rounds = 10  # of one request: TOO_MANY_ROUNDS
+    questions = 16  # of one round: TOO_MANY_INPUT_REQUESTS
+    round_pause_seconds = 0.1  # before a round without questions; doubles with each
+    most_pause_seconds = 5.0  # and no longer than this
     first_line_seconds = 10.0  # until the first "still waiting" line
     next_line_seconds = 30.0  # between two of them
     progress_per_second = 50  # for one request; what is above is thinned
@@ -221,7 +229,12 @@ class Cause(enum.Enum):
     TRANSPORT_FAILED = "transport_failed"
     INVALID_RESPONSE = "invalid_response"
     TIMEOUT = "timeout"
-    HOOK_FAILED = "hook_failed"  # until the bridge can put a server's questions
+    INVALID_INPUT_REQUEST = "invalid_input_request"
+    UNDECLARED_INPUT_REQUEST = "undeclared_input_request"
+    TOO_MANY_INPUT_REQUESTS = "too_many_input_requests"
+    TOO_MANY_ROUNDS = "too_many_rounds"
+    INPUT_TIMEOUT = "input_timeout"
+    INVALID_CLIENT_ANSWER = "invalid_client_answer"
     OUT_OF_MEMORY = "out_of_memory"
     INTERNAL = "internal"
 
@@ -259,9 +272,23 @@ ERROR_TABLE: Final[Mapping[Cause, tuple[int, str]]] = MappingProxyType(
             "The server answered with something that is no valid response." + _SEE_OUTPUT,
         ),
         Cause.TIMEOUT: (-32603, "The server did not answer in time." + _SEE_OUTPUT),
-        Cause.HOOK_FAILED: (
+        Cause.INVALID_INPUT_REQUEST: (
             -32603,
-            "The server asks the user a question, and this bridge cannot put it yet.",
+            "The server asked for input in a way that is not valid." + _SEE_OUTPUT,
+        ),
+        Cause.UNDECLARED_INPUT_REQUEST: (
+            -32603,
+            "The server asked for a kind of input that this client does not offer.",
+        ),
+        Cause.TOO_MANY_INPUT_REQUESTS: (
+            -32603,
+            "The server asked for more inputs at a time than the bridge allows.",
+        ),
+        Cause.TOO_MANY_ROUNDS: (-32603, "The server asked for input again and again."),
+        Cause.INPUT_TIMEOUT: (-32603, "The questions of the server were not answered in time."),
+        Cause.INVALID_CLIENT_ANSWER: (
+            -32603,
+            "The answer of the client does not fit the question of the server.",
         ),
         Cause.OUT_OF_MEMORY: (-32603, "The bridge has too little memory for the request."),
         Cause.INTERNAL: (-32603, "The bridge met an internal error." + _SEE_OUTPUT),
@@ -446,6 +473,22 @@ if TYPE_CHECKING:
 
         def NtResumeProcess(self, process: int) -> int:  # noqa: N802
             """Zero when it succeeded."""
+
+    class Asking(Protocol):
+        """Our requests to the client, from the side of slots."""
+
+        def register(self, count: int, wake: Callable[[], None]) -> Sequence[PendingAnswer]:
+            """Entries that answers will find; `wake` is called with each answer."""
+
+        def withdraw(self, pending: Sequence[PendingAnswer]) -> list[str]:
+            """Late answers find nobody; the ids that have none are returned."""
+
+    class PendingAnswer(Protocol):
+        """One question that waits: `answer` is the frame, or None for a line that is not valid."""
+
+        request_id: str
+        is_answered: bool
+        answer: RawObject | None
 
     ProgressSink = Callable[["RawObject"], None]
     Scan = Callable[[str, int], tuple[Any, int]]
@@ -1459,6 +1502,365 @@ def _schemas_in(place: _SchemaPlace, keyword: str, value: Json) -> list[_SchemaP
 
 # endregion
 
+# region pure forms -----------------------------------------------------------
+# In: the requestedSchema of a form. Out: the form that the client can show, and whether an answer
+# fits the server's own schema. See client/elicitation, "Requested Schema": a flat object of texts,
+# numbers, booleans and choices; what real servers write instead is brought to that where it means
+# the same. Nothing is fetched, and a reference is followed inside the schema alone.
+
+_MOST_HOPS: Final = 16  # references and alternatives inside one another
+_FORMATS: Final = ("email", "uri", "date", "date-time")
+_SHOWN_WORDS: Final = ("title", "description")
+
+
+class FormError(Exception):
+    """The schema is none that a form can be made of."""
+
+
+class Form:
+    """A form: `shown` is its schema for the client, `values` what the choices stand for."""
+
+    __slots__ = ("_schema", "_values", "shown")
+
+    def __init__(
+        self, schema: JsonObject, shown: JsonObject, values: dict[str, dict[str, Json]]
+    ) -> None:
+        self._schema = schema
+        self.shown = shown
+        self._values = values  # of properties whose choices are no texts
+
+    def is_empty(self) -> bool:
+        """Has it nothing to fill in?"""
+        return not self.shown["properties"]
+
+    def read(self, content: JsonObject) -> JsonObject | None:
+        """The content for the server, or None when it does not fit the server's schema."""
+        read: JsonObject = {}
+        for name, value in content.items():
+            values = self._values.get(name)
+            read[name] = values[value] if values and value in values else value  # type: ignore[index]
+        return read if _fits(read, self._schema, self._schema, 0) else None
+
+
+def compile_form(requested: Json) -> Form:
+    """The form of a requestedSchema. Raises FormError."""
+    if not isinstance(requested, dict) or requested.get("type", "object") != "object":
+        raise FormError
+    properties = requested.get("properties", {})
+    required = requested.get("required", [])
+    if not isinstance(properties, dict) or not isinstance(required, list):
+        raise FormError
+    shown: JsonObject = {}
+    values: dict[str, dict[str, Json]] = {}
+    for name, schema in properties.items():
+        shown[name] = _show_property(name, _resolve(schema, requested), requested, values)
+    form: JsonObject = {"type": "object", "properties": shown}
+    names = list(dict.fromkeys(n for n in required if isinstance(n, str) and n in shown))
+    if names:
+        form["required"] = [*names]
+    return Form(requested, form, values)
+
+
+def _resolve(schema: Json, root: JsonObject) -> JsonObject:
+    """The same schema without references, single alternatives and null. Raises FormError."""
+    for _ in range(_MOST_HOPS):
+        if not isinstance(schema, dict):
+            raise FormError
+        if "$ref" in schema:
+            schema = {**_target(schema["$ref"], root), **_without(schema, "$ref")}
+            continue
+        joined = _join_alternative(schema)
+        if joined is None:
+            return schema
+        schema = joined
+    raise FormError
+
+
+def _join_alternative(schema: JsonObject) -> JsonObject | None:
+    """The schema with its one alternative that is not null in place; None: there is no such."""
+    for key in ("allOf", "anyOf", "oneOf"):
+        parts = schema.get(key)
+        if not isinstance(parts, list):
+            continue
+        left = [part for part in parts if not _is_null(part)]
+        if len(left) == 1 and isinstance(left[0], dict) and "const" not in left[0]:
+            return {**left[0], **_without(schema, key)}
+        if len(left) < len(parts):
+            return {**schema, key: left}
+    return None
+
+
+def _target(reference: Json, root: JsonObject) -> JsonObject:
+    """What a reference inside the schema names."""
+    if not isinstance(reference, str) or not reference.startswith("#/"):
+        raise FormError
+    found: Json = root
+    for step in reference[2:].split("/"):
+        name = step.replace("~1", "/").replace("~0", "~")
+        found = found.get(name) if isinstance(found, dict) else None
+    if not isinstance(found, dict):
+        raise FormError
+    return found
+
+
+def _without(schema: JsonObject, key: str) -> JsonObject:
+    return {k: v for k, v in schema.items() if k != key}
+
+
+def _is_null(schema: Json) -> bool:
+    return isinstance(schema, dict) and (
+        schema.get("type") == "null" or ("const" in schema and schema["const"] is None)
+    )
+
+
+def _kind(schema: JsonObject) -> str | None:
+    """The one type of a property, without null; None when the schema names none."""
+    kind = schema.get("type")
+    if isinstance(kind, list):
+        kinds = [k for k in kind if k != "null"]
+        kind = kinds[0] if len(kinds) == 1 else None
+    return kind if isinstance(kind, str) else None
+
+
+def _show_property(
+    name: str, schema: JsonObject, root: JsonObject, values: dict[str, dict[str, Json]]
+) -> JsonObject:
+    words: JsonObject = {k: schema[k] for k in _SHOWN_WORDS if isinstance(schema.get(k), str)}
+    kind = _kind(schema)
+    choices = _choices(schema, root)
+    if choices is not None:
+        if any(not isinstance(value, str) for value, _ in choices):
+            values[name] = {_choice_text(value): value for value, _ in choices}
+        shown = _show_choices(choices, schema)
+        return _with_default({**words, "type": "string", **shown}, schema, values.get(name))
+    if kind == "array":
+        items = _choices(_resolve(schema.get("items"), root), root)
+        if items is None or any(not isinstance(value, str) for value, _ in items):
+            raise FormError
+        several = _show_choices(items, {})
+        if "oneOf" in several:
+            several = {"anyOf": several["oneOf"]}
+        else:
+            several["type"] = "string"
+        bounds = _bounds(schema, ("minItems", "maxItems"))
+        return _with_default({**words, "type": "array", "items": several, **bounds}, schema, None)
+    if kind == "string":
+        shown = {"type": kind, **_bounds(schema, ("minLength", "maxLength"))}
+        if schema.get("format") in _FORMATS:
+            shown["format"] = schema["format"]
+    elif kind in ("integer", "number"):
+        shown = {"type": kind, **_bounds(schema, ("minimum", "maximum"))}
+    elif kind == "boolean":
+        shown = {"type": kind}
+    else:
+        raise FormError
+    return _with_default({**words, **shown}, schema, None)
+
+
+def _choices(schema: JsonObject, root: JsonObject) -> list[tuple[Json, str | None]] | None:
+    """The values of a choice, each with its title; None when it is no choice."""
+    if "const" in schema:
+        return [(schema["const"], None)]
+    enum = schema.get("enum")
+    if isinstance(enum, list):
+        names = schema.get("enumNames")
+        titles = (
+            names if isinstance(names, list) and len(names) == len(enum) else [None] * len(enum)
+        )
+        found: list[tuple[Json, str | None]] = []
+        for value, title in zip(enum, titles):
+            if value is not None:
+                found.append((value, title if isinstance(title, str) else None))
+        if not found or any(isinstance(value, (dict, list)) for value, _ in found):
+            raise FormError
+        return found
+    for key in ("oneOf", "anyOf"):
+        parts = schema.get(key)
+        if isinstance(parts, list):
+            joined: list[tuple[Json, str | None]] = []
+            for part in parts:
+                each = _resolve(part, root)
+                title = each.get("title")
+                inner = _choices(each, root) if "const" in each or "enum" in each else None
+                if inner is None:
+                    raise FormError
+                single = title if isinstance(title, str) and len(inner) == 1 else None
+                joined += [(value, single or named) for value, named in inner]
+            return joined or None
+    return None
+
+
+def _choice_text(value: Json) -> str:
+    return value if isinstance(value, str) else encode_json(value).decode("ascii")
+
+
+def _show_choices(choices: list[tuple[Json, str | None]], schema: JsonObject) -> JsonObject:
+    """The members that offer the choices: with their titles when there are any."""
+    texts: list[Json] = [_choice_text(value) for value, _ in choices]
+    titles = [title for _, title in choices]
+    if not any(titles):
+        return {"enum": texts}
+    if "enumNames" in schema:
+        names: list[Json] = [title or text for text, title in zip(texts, titles)]
+        return {"enum": texts, "enumNames": names}
+    named: list[Json] = [{"const": x, "title": t or x} for x, t in zip(texts, titles)]
+    return {"oneOf": named}
+
+
+def _bounds(schema: JsonObject, names: tuple[str, ...]) -> JsonObject:
+    return {n: schema[n] for n in names if type(schema.get(n)) in (int, float)}
+
+
+def _with_default(
+    shown: JsonObject, schema: JsonObject, values: dict[str, Json] | None
+) -> JsonObject:
+    """The default stays when the client can take it."""
+    default = schema.get("default")
+    if values is not None and default is not None and not isinstance(default, (dict, list)):
+        default = _choice_text(default)
+    if default is not None and _fits(default, shown, shown, 0):
+        return {**shown, "default": default}
+    return shown
+
+
+_TYPES: Final[Mapping[str, tuple[type, ...]]] = MappingProxyType(
+    {
+        "string": (str,), "integer": (int,), "number": (int, float), "boolean": (bool,),
+        "array": (list,), "object": (dict,), "null": (type(None),),
+    }
+)  # fmt: skip
+
+
+def _is_type(value: Json, kind: Json) -> bool:
+    if isinstance(kind, list):
+        return any(_is_type(value, one) for one in kind)
+    if isinstance(value, bool):
+        return kind == "boolean"
+    if kind == "integer" and isinstance(value, float):
+        return value.is_integer()
+    return isinstance(kind, str) and isinstance(value, _TYPES.get(kind, ()))
+
+
+def _equal(one: Json, other: Json) -> bool:
+    """Equal as JSON: true is not 1."""
+    return one == other and isinstance(one, bool) == isinstance(other, bool)
+
+
+def _fits(value: Json, schema: Json, root: JsonObject, hops: int) -> bool:
+    """Is the value valid by the keywords that a form can have? Others say nothing."""
+    if not isinstance(schema, dict) or hops > _MOST_HOPS:
+        return schema is True
+    enum = schema.get("enum")
+    return (
+        ("$ref" not in schema or _fits_target(value, schema["$ref"], root, hops + 1))
+        and ("type" not in schema or _is_type(value, schema["type"]))
+        and ("const" not in schema or _equal(value, schema["const"]))
+        and (not isinstance(enum, list) or any(_equal(value, one) for one in enum))
+        and _fits_alternatives(value, schema, root, hops)
+        and _fits_kind(value, schema, root, hops)
+    )
+
+
+def _fits_target(value: Json, reference: Json, root: JsonObject, hops: int) -> bool:
+    try:
+        return _fits(value, _target(reference, root), root, hops)
+    except FormError:
+        return False
+
+
+def _fits_alternatives(value: Json, schema: JsonObject, root: JsonObject, hops: int) -> bool:
+    for key, least, most in (("allOf", None, None), ("anyOf", 1, None), ("oneOf", 1, 1)):
+        parts = schema.get(key)
+        if isinstance(parts, list):
+            count = sum(_fits(value, part, root, hops + 1) for part in parts)
+            if count < (len(parts) if least is None else least) or (most and count > most):
+                return False
+    return True
+
+
+def _fits_kind(value: Json, schema: JsonObject, root: JsonObject, hops: int) -> bool:
+    if isinstance(value, str):
+        return _is_within(len(value), schema, "minLength", "maxLength") and _has_format(
+            value, schema.get("format")
+        )
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return _is_within(value, schema, "minimum", "maximum") and _is_inside(value, schema)
+    if isinstance(value, list):
+        items = schema.get("items", True)
+        return (
+            _is_within(len(value), schema, "minItems", "maxItems")
+            and all(_fits(one, items, root, hops + 1) for one in value)
+            and (schema.get("uniqueItems") is not True or _are_unique(value))
+        )
+    if isinstance(value, dict):
+        return _fits_object(value, schema, root, hops)
+    return True
+
+
+def _fits_object(value: JsonObject, schema: JsonObject, root: JsonObject, hops: int) -> bool:
+    properties = schema.get("properties")
+    properties = properties if isinstance(properties, dict) else {}
+    required = schema.get("required")
+    if isinstance(required, list) and any(n not in value for n in required if isinstance(n, str)):
+        return False
+    others = schema.get("additionalProperties", True)
+    return all(_fits(v, properties.get(k, others), root, hops + 1) for k, v in value.items())
+
+
+def _is_within(value: float, schema: JsonObject, least: str, most: str) -> bool:
+    low, high = schema.get(least), schema.get(most)
+    return not (
+        (isinstance(low, (int, float)) and value < low)
+        or (isinstance(high, (int, float)) and value > high)
+    )
+
+
+def _is_inside(value: float, schema: JsonObject) -> bool:
+    low, high = schema.get("exclusiveMinimum"), schema.get("exclusiveMaximum")
+    return not (
+        (type(low) in (int, float) and value <= low)  # type: ignore[operator]
+        or (type(high) in (int, float) and value >= high)  # type: ignore[operator]
+    )
+
+
+def _are_unique(values: list[Json]) -> bool:
+    return len({encode_json(value) for value in values}) == len(values)
+
+
+def _has_format(text: str, kind: Json) -> bool:
+    """Is it, roughly, an e-mail address, a URI, a date, a point in time?"""
+    if kind == "email":
+        name, at, host = text.rpartition("@")
+        return bool(name and at and host) and not any(c.isspace() for c in text)
+    if kind == "uri":
+        scheme, colon, rest = text.partition(":")
+        return (
+            bool(colon and rest and scheme.isascii()) and scheme[:1].isalpha() and " " not in text
+        )
+    if kind == "date":
+        return _is_date(text)
+    if kind == "date-time":
+        return len(text) > 10 and _is_date(text[:10]) and _DAY_TIME(text[10:]) is not None
+    return True
+
+
+_DAY_TIME: Final = re.compile(r"[Tt ]\d\d:\d\d(:\d\d(\.\d{1,12})?)?([Zz]|[+-]\d\d:\d\d)?\Z").match
+_DATE: Final = re.compile(r"(\d{4})-(\d\d)-(\d\d)\Z").match
+
+
+def _is_date(text: str) -> bool:
+    found = _DATE(text) if text.isascii() else None
+    if found is None:
+        return False
+    year, month, day = (int(part) for part in found.groups())
+    if not 1 <= month <= 12:
+        return False
+    leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
+    return 1 <= day <= (31, 29 if leap else 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)[month - 1]
+
+
+# endregion
+
 # region pure lifecycle -------------------------------------------------------
 # In: the params of initialize, the result of server/discover. Out: clientInfo and capabilities
 # for the server, the initialize result for the client. Members of a wrong shape are dropped, so
@@ -1673,8 +2075,8 @@ def build_request(request_id: int, call: UpstreamCall, envelope: bytes) -> list[
     return pieces
 
 
-def build_cancelled(request_id: int, reason: str) -> bytes:
-    """The notification that ends a request of ours on stdio (basic/patterns/cancellation)."""
+def build_cancelled(request_id: int | str, reason: str) -> bytes:
+    """The notification that ends a request of ours, to the server or the client."""
     return (
         encode_json(
             {
@@ -1896,6 +2298,472 @@ def _is_number(value: object) -> bool:
 
 
 # endregion
+# region pure input_rounds ----------------------------------------------------
+# In: an InputRequiredResult, and later the client's answers. Out: the questions to put to the
+# client, and the inputResponses of the retry. See basic/patterns/mrtr and client/*.
+
+_CONTINUE_TEXT: Final = "Complete the step in the web browser. Then select Continue."
+_ACTIONS: Final = ("accept", "decline", "cancel")
+_ROLES: Final = ("user", "assistant")
+_BLOCK_TEXTS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {
+        "text": ("text",),
+        "image": ("data", "mimeType"),
+        "audio": ("data", "mimeType"),
+        "tool_use": ("id", "name"),
+        "tool_result": ("toolUseId",),
+    }
+)
+_TOOL_BLOCKS: Final = ("tool_use", "tool_result")
+
+
+class Refusal:
+    """The client's error, which becomes the error of its own request: the text of its object."""
+
+    __slots__ = ("error", "message")
+
+    def __init__(self, error: bytes, message: str) -> None:
+        self.error = error
+        self.message = message
+
+
+class Question:
+    """A question of the server: what the client is asked, and what its answer says.
+
+    `params` is None when the client is not asked: then `decided` is the answer.
+    """
+
+    method = "elicitation/create"
+
+    def __init__(self, key: str, params: JsonObject | None) -> None:
+        self.key = key
+        self.params = params
+        self.decided: JsonObject | None = None
+
+    def read_result(self, result: JsonObject) -> JsonObject:
+        """The response for the server. Raises BridgeError INVALID_CLIENT_ANSWER."""
+        action = result.get("action")
+        if action not in _ACTIONS:
+            raise self.invalid("the answer has no action")
+        return self.read_action(str(action), result)
+
+    def read_action(self, action: str, _result: JsonObject) -> JsonObject:
+        """The response for an action of the user."""
+        return {"action": action}
+
+    def read_error(self, _error: Refusal) -> JsonObject | Refusal:
+        """The response when the client answers with an error."""
+        return {"action": "cancel"}
+
+    def read_broken(self) -> JsonObject:
+        """The response when the client's answer is a line that is not valid."""
+        return {"action": "cancel"}
+
+    def invalid(self, text: str) -> BridgeError:
+        """The failure of the original request for an answer that is none."""
+        return BridgeError(Cause.INVALID_CLIENT_ANSWER, _about(self.key, text))
+
+
+class FormQuestion(Question):
+    """A form; its answer is checked against the server's own schema."""
+
+    def __init__(self, key: str, params: JsonObject, form: Form) -> None:
+        super().__init__(key, {**params, "mode": "form", "requestedSchema": form.shown})
+        self._form = form
+
+    def read_action(self, action: str, result: JsonObject) -> JsonObject:
+        """Accepted content must be valid."""
+        if action != "accept":
+            return {"action": action}
+        content = result.get("content", {})
+        read = self._form.read(content) if isinstance(content, dict) else None
+        if read is None:
+            raise self.invalid("the content is not valid against the requestedSchema")
+        return {"action": action, "content": read}
+
+
+class ContinueQuestion(Question):
+    """A form with one choice, for a form without a property and a URL that is open already."""
+
+    def __init__(self, key: str, message: str, *, has_content: bool) -> None:
+        choice: JsonObject = {
+            "type": "string", "title": "Continue", "enum": ["Continue"], "default": "Continue"
+        }  # fmt: skip
+        schema: JsonObject = {
+            "type": "object", "properties": {"continue": choice}, "required": ["continue"]
+        }  # fmt: skip
+        super().__init__(key, {"mode": "form", "message": message, "requestedSchema": schema})
+        self._has_content = has_content
+
+    def read_action(self, action: str, _result: JsonObject) -> JsonObject:
+        """The choice itself means nothing to the server."""
+        if action == "accept" and self._has_content:
+            return {"action": action, "content": {}}
+        return {"action": action}
+
+
+class UrlQuestion(Question):
+    """A URL to open; an accepted one is remembered until the server asks for it no more."""
+
+    def __init__(
+        self, key: str, params: JsonObject, elicitation_id: str, accepted: dict[str, list[str]]
+    ) -> None:
+        super().__init__(key, {**params, "elicitationId": elicitation_id})
+        self._elicitation_id = elicitation_id
+        self._accepted = accepted
+
+    def read_action(self, action: str, _result: JsonObject) -> JsonObject:
+        """No content ever goes with a URL."""
+        if action == "accept" and self.params is not None:
+            ids = self._accepted.setdefault(str(self.params["url"]), [])
+            if self._elicitation_id not in ids:
+                ids.append(self._elicitation_id)
+        return {"action": action}
+
+
+class SamplingQuestion(Question):
+    """A request for the client's model; an error of the client is the request's own."""
+
+    method = "sampling/createMessage"
+
+    def read_result(self, result: JsonObject) -> JsonObject:
+        """The result as it came."""
+        if (
+            result.get("role") not in _ROLES
+            or not isinstance(result.get("model"), str)
+            or not _are_blocks(result.get("content"))
+            or not isinstance(result.get("stopReason", ""), str)
+        ):
+            raise self.invalid("the result has not the shape of a sampling result")
+        return result
+
+    def read_error(self, error: Refusal) -> JsonObject | Refusal:
+        """The client refused: so does the request."""
+        return error
+
+    def read_broken(self) -> JsonObject:
+        """There is no way to say it to the server."""
+        raise self.invalid("the answer is a line that is not valid")
+
+
+class RootsQuestion(SamplingQuestion):
+    """The folders of the client; only those of the file system go to the server."""
+
+    method = "roots/list"
+
+    def read_result(self, result: JsonObject) -> JsonObject:
+        """The roots with a `file://` URI."""
+        roots = result.get("roots")
+        if not isinstance(roots, list) or not all(
+            isinstance(root, dict)
+            and isinstance(root.get("uri"), str)
+            and isinstance(root.get("name", ""), str)
+            for root in roots
+        ):
+            raise self.invalid("the result has not the shape of a list of roots")
+        files = [r for r in roots if isinstance(r, dict) and str(r["uri"]).startswith("file://")]
+        return {"roots": [*files]}
+
+
+class InputSession:
+    """What one client request remembers over its rounds. Threads: its worker alone."""
+
+    def __init__(
+        self, capabilities: JsonObject, new_elicitation_id: Callable[[], str], most: int
+    ) -> None:
+        self._new_elicitation_id = new_elicitation_id
+        self._most = most
+        self._accepted: dict[str, list[str]] = {}  # URL to the ids of its steps
+        elicitation = capabilities.get("elicitation")
+        sampling = capabilities.get("sampling")
+        modes = elicitation if isinstance(elicitation, dict) else {"": None}
+        self._has_form = not modes or "form" in modes
+        self._has_url = "url" in modes
+        self._has_sampling = isinstance(sampling, dict)
+        self._has_tools = isinstance(sampling, dict) and "tools" in sampling
+        self._has_roots = "roots" in capabilities
+
+    def read_round(self, result: RawObject) -> list[Question]:
+        """The questions of a round, all of them checked. Raises BridgeError."""
+        asked = result.get("inputRequests") if "inputRequests" in result else {}
+        if not isinstance(asked, dict):
+            raise _invalid_round("the inputRequests member is not an object")
+        if "requestState" in result and not isinstance(result.peek("requestState"), str):
+            raise _invalid_round("the requestState member is not a string")
+        if "inputRequests" not in result and "requestState" not in result:
+            raise _invalid_round("the result asks for nothing")
+        if len(asked) > self._most:
+            raise BridgeError(
+                Cause.TOO_MANY_INPUT_REQUESTS,
+                f"{len(asked)} input requests in one round, limit: {self._most}",
+            )
+        return [self._read_request(key, request) for key, request in asked.items()]
+
+    def take_completed(self, asked: Json = None) -> list[str]:
+        """The elicitation ids of the accepted URLs that the server asks for no more."""
+        requests = asked.values() if isinstance(asked, dict) else ()
+        urls = {_url_of(request) for request in requests}
+        done = [url for url in self._accepted if url not in urls]
+        return [one for url in done for one in self._accepted.pop(url)]
+
+    def _read_request(self, key: str, request: Json) -> Question:
+        method = request.get("method") if isinstance(request, dict) else None
+        params = request.get("params", {}) if isinstance(request, dict) else None
+        if not isinstance(params, dict) or not isinstance(method, str):
+            raise _invalid_request(key, "the input request does not have the shape of the schema")
+        params = {k: v for k, v in params.items() if k != "task"}
+        if method == "elicitation/create":
+            return self._read_elicitation(key, params)
+        if method == "sampling/createMessage":
+            return self._read_sampling(key, params)
+        if method == "roots/list":
+            if not self._has_roots:
+                raise _undeclared(key, "the client did not declare roots")
+            return RootsQuestion(key, params)
+        raise _invalid_request(key, "the input request does not have the shape of the schema")
+
+    def _read_elicitation(self, key: str, params: JsonObject) -> Question:
+        mode, message = params.get("mode", "form"), params.get("message")
+        if mode not in ("form", "url") or not isinstance(message, str):
+            raise _invalid_request(key, "the input request does not have the shape of the schema")
+        if mode == "url":
+            return self._read_url(key, params)
+        if not self._has_form:
+            raise _undeclared(key, "the client did not declare elicitation.form")
+        if not isinstance(params.get("requestedSchema"), dict):
+            raise _invalid_request(key, "the input request does not have the shape of the schema")
+        try:
+            form = compile_form(params["requestedSchema"])
+        except FormError:
+            raise _invalid_request(key, "the requestedSchema does not compile") from None
+        if form.is_empty():
+            return ContinueQuestion(key, message, has_content=True)
+        return FormQuestion(key, params, form)
+
+    def _read_url(self, key: str, params: JsonObject) -> Question:
+        url = params.get("url")
+        if not isinstance(url, str):
+            raise _invalid_request(key, "the input request does not have the shape of the schema")
+        if not self._has_url:
+            raise _undeclared(key, "the client did not declare elicitation.url")
+        if not may_show_url(url):
+            refused = Question(key, None)
+            refused.decided = {"action": "decline"}
+            return refused
+        ids = self._accepted.get(url)
+        if ids and self._has_form:
+            return ContinueQuestion(key, _CONTINUE_TEXT, has_content=False)
+        return UrlQuestion(
+            key, params, ids[0] if ids else self._new_elicitation_id(), self._accepted
+        )
+
+    def _read_sampling(self, key: str, params: JsonObject) -> Question:
+        messages = params.get("messages")
+        if (
+            not isinstance(messages, list)
+            or not all(_is_message(message) for message in messages)
+            or type(params.get("maxTokens")) not in (int, float)
+        ):
+            raise _invalid_request(key, "the input request does not have the shape of the schema")
+        if not self._has_sampling:
+            raise _undeclared(key, "the client did not declare sampling")
+        blocks = [kinds for message in messages for kinds in _block_kinds(message)]
+        uses_tools = any(kind in _TOOL_BLOCKS for kind in blocks)
+        if not self._has_tools and (uses_tools or "tools" in params or "toolChoice" in params):
+            raise _undeclared(
+                key,
+                "sampling with tools needs sampling.tools, and the client did not declare it",
+            )
+        if uses_tools and not _are_balanced(messages):
+            raise _invalid_request(key, "the sampling messages do not obey the tool result rules")
+        return SamplingQuestion(key, params)
+
+
+def _about(key: str, text: str) -> str:
+    return f"input request '{clean_text(key, 100)}': {text}"
+
+
+def _invalid_round(text: str) -> BridgeError:
+    return BridgeError(Cause.INVALID_INPUT_REQUEST, text)
+
+
+def _invalid_request(key: str, text: str) -> BridgeError:
+    return BridgeError(Cause.INVALID_INPUT_REQUEST, _about(key, text))
+
+
+def _undeclared(key: str, text: str) -> BridgeError:
+    return BridgeError(Cause.UNDECLARED_INPUT_REQUEST, _about(key, text))
+
+
+def _url_of(request: Json) -> Json:
+    params = request.get("params") if isinstance(request, dict) else None
+    url = params.get("url") if isinstance(params, dict) else None
+    return url if isinstance(url, str) else None
+
+
+def _blocks(content: Json) -> list[Json]:
+    return content if isinstance(content, list) else [content]
+
+
+def _are_blocks(content: Json) -> bool:
+    """Is it a content block, or a list of them?"""
+    for block in _blocks(content):
+        texts = _BLOCK_TEXTS.get(str(block.get("type"))) if isinstance(block, dict) else None
+        if texts is None or not isinstance(block, dict):
+            return False
+        if not all(isinstance(block.get(name), str) for name in texts):
+            return False
+    return True
+
+
+def _is_message(message: Json) -> bool:
+    return (
+        isinstance(message, dict)
+        and message.get("role") in _ROLES
+        and _are_blocks(message.get("content"))
+    )
+
+
+def _block_kinds(message: Json) -> list[Json]:
+    content = message.get("content") if isinstance(message, dict) else None
+    return [block.get("type") for block in _blocks(content) if isinstance(block, dict)]
+
+
+def _block_ids(message: Json, kind: str, name: str) -> list[Json]:
+    content = message.get("content") if isinstance(message, dict) else None
+    return [b.get(name) for b in _blocks(content) if isinstance(b, dict) and b.get("type") == kind]
+
+
+def _are_balanced(messages: list[Json]) -> bool:
+    """Each tool use has its result in the next message, which holds nothing else."""
+    open_ids: list[Json] = []
+    for message in messages:
+        role = message.get("role") if isinstance(message, dict) else None
+        results = _block_ids(message, "tool_result", "toolUseId")
+        uses = _block_ids(message, "tool_use", "id")
+        if results and (role != "user" or len(results) != len(_block_kinds(message))):
+            return False
+        if sorted(map(str, results)) != sorted(map(str, open_ids)):
+            return False
+        if uses and role != "assistant":
+            return False
+        open_ids = uses
+    return not open_ids
+
+
+_URL: Final = re.compile(
+    r"(https?)://(\[[0-9A-Fa-f:.]{2,45}\]|[0-9A-Za-z._~-]{1,253})(?::(\d{0,5}))?(?:[/?#]|\Z)",
+    re.IGNORECASE,
+).match
+_URL_MARKS: Final = frozenset('"<>\\^`{|}')
+_LOOPBACK_V4: Final = re.compile(r"127(\.(25[0-5]|2[0-4]\d|1?\d?\d)){3}\Z").match
+
+
+def may_show_url(url: str) -> bool:
+    """May the client get this URL: https, or http to this very machine?
+
+    Refused first, split after: browsers and parsers must find the same host. So visible ASCII
+    alone, no backslash, no user information.
+    """
+    if any(not "!" <= c <= "~" or c in _URL_MARKS for c in url):
+        return False
+    found = _URL(url)
+    if found is None or (found.group(3) and int(found.group(3)) > 65535):
+        return False
+    if found.group(1).lower() == "https":
+        return True
+    host = found.group(2).lower()
+    return host in ("localhost", "[::1]") or _LOOPBACK_V4(host) is not None
+
+
+def asks_for_input(reply: RawObject) -> bool:
+    """Is it an InputRequiredResult?"""
+    result = reply.object("result")
+    return result is not None and result.peek("resultType") == "input_required"
+
+
+def build_question(request_id: str, question: Question) -> bytes:
+    """The frame that puts a question to the client."""
+    return (
+        encode_json(
+            {
+                "jsonrpc": "2.0",
+                "id": request_id,
+                "method": question.method,
+                "params": question.params,
+            }
+        )
+        + b"\n"
+    )
+
+
+def read_answer(question: Question, answer: RawObject | None) -> JsonObject | Refusal:
+    """What the client's frame says to a question; None is a line that was not valid.
+
+    Raises BridgeError INVALID_CLIENT_ANSWER.
+    """
+    if answer is None:
+        return question.read_broken()
+    found = parse_error_reply(answer) if "error" in answer else None
+    if found is not None:
+        return question.read_error(Refusal(bytes(answer.raw("error")), found[1]))
+    result = answer.get("result")
+    if not isinstance(result, dict):
+        raise question.invalid("the answer has not the shape of the schema")
+    return question.read_result(result)
+
+
+def build_completed(elicitation_id: str) -> bytes:
+    """The notification that lets the client forget a URL step (client/elicitation)."""
+    return (
+        encode_json(
+            {
+                "jsonrpc": "2.0",
+                "method": "notifications/elicitation/complete",
+                "params": {"elicitationId": elicitation_id},
+            }
+        )
+        + b"\n"
+    )
+
+
+def retry_members(members: list[Piece], result: RawObject, responses: JsonObject) -> list[Piece]:
+    """The params of the next round: the first ones, the answers, and the state as it came."""
+    retry = list(members)
+    if responses:
+        retry.append(b'"inputResponses":' + encode_json(responses))
+    if "requestState" in result:  # none in the result, none in the retry
+        _, key_start, _, end = result.members["requestState"]
+        retry.append(_cut(result.line, key_start, end))
+    return retry
+
+
+def state_refused(method: str, client_id: bytes, reply: RawObject) -> list[Piece] | None:
+    """The frame for -32602 to a round with a state, which the server takes no more; else None.
+
+    A tool's result tells the user what to do; other methods have the same text as an error.
+    """
+    found = parse_error_reply(reply) if "error" in reply else None
+    if found is None or found[0] != ERROR_TABLE[Cause.INVALID_PARAMS][0]:
+        return None
+    again = "Run the tool again." if method == "tools/call" else "Send the request again."
+    text = (
+        "The server did not accept the state of the request that it had given out. Perhaps the"
+        " answer came too late for it, or the server has started again since. It says:"
+        f" {found[1]}. {again}"
+    )
+    if method == "tools/call":
+        result: JsonObject = {"content": [{"type": "text", "text": text}], "isError": True}
+        return build_response(client_id, [encode_json(result)])
+    error: JsonObject = {"code": found[0], "message": text}
+    upstream = reply.get("error")
+    if isinstance(upstream, dict) and "data" in upstream:
+        error["data"] = upstream["data"]
+    return [build_error(client_id, encode_json(error))]
+
+
+# endregion
+
 # region plumbing plumbing ----------------------------------------------------
 # What the rooms run on: time, signals, locks with an order, threads, and the log.
 
@@ -2421,6 +3289,51 @@ class Output:
         return True
 
 
+class Pending:
+    """A request of ours to the client, and its answer once there is one."""
+
+    __slots__ = ("answer", "is_answered", "request_id", "wake")
+
+    def __init__(self, request_id: str, wake: Callable[[], None]) -> None:
+        self.request_id = request_id
+        self.wake = wake
+        self.is_answered = False
+        self.answer: RawObject | None = None  # None when the line was not valid
+
+
+class PendingTable:
+    """Our requests to the client that wait for an answer, by id: b-1, b-2, ...
+
+    Threads: workers register and withdraw, the reader settles. The table needs no lock: each use
+    is one step, and who pops an entry owns its outcome.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, Pending] = {}
+        self._numbers = itertools.count(1)
+
+    def register(self, count: int, wake: Callable[[], None]) -> list[Pending]:
+        """New entries, in the table before anything goes out."""
+        ids = [f"{BRIDGE_ID_PREFIX}{next(self._numbers)}" for _ in range(count)]
+        entries = [Pending(request_id, wake) for request_id in ids]
+        self._waiting.update((entry.request_id, entry) for entry in entries)
+        return entries
+
+    def withdraw(self, pending: Sequence[PendingAnswer]) -> list[str]:
+        """Late answers find nobody; the ids that have none are returned."""
+        ids = [entry.request_id for entry in pending]
+        return [one for one in ids if self._waiting.pop(one, None) is not None]
+
+    def settle(self, request_id: str, answer: RawObject | None) -> bool:
+        """The entry has its answer; None for a line that is not valid. False: nobody waits."""
+        entry = self._waiting.pop(request_id, None)
+        if entry is None:
+            return False
+        entry.answer, entry.is_answered = answer, True
+        entry.wake()
+        return True
+
+
 class ClientRequest:
     """A request of the client that a slot takes over. `raw_id` is the text of its id."""
 
@@ -2454,6 +3367,7 @@ class FrontEnd:
         admit: Callable[[ClientRequest], BridgeError | None],
         cancel: Callable[[ClientKey], None],
         flush_requests: Callable[[], None],
+        settle: Callable[[str, RawObject | None], bool],
     ) -> None:
         self._descriptor = descriptor
         self._output = output
@@ -2463,6 +3377,7 @@ class FrontEnd:
         self._admit = admit
         self._cancel = cancel
         self._flush_requests = flush_requests
+        self._settle = settle
         self.level: str | None = None  # of logging/setLevel
         self._answers: Mapping[str, Callable[[ClientKey, bytes, RawObject], None]] = {
             "ping": self._answer_ping,
@@ -2504,13 +3419,18 @@ class FrontEnd:
 
     def _refuse_line(self, error: BridgeError, head: bytes, tail: bytes) -> None:
         raw_id = recover_id(head, tail)
+        if raw_id.startswith(b'"' + BRIDGE_ID_PREFIX.encode("ascii")):
+            self._settle_response(json.loads(raw_id), None)
+            return
         self._log.debug("bridge", f"refused a line of the client: {error.cause.value}")
         self._answer_error(raw_id or b"null", error)
 
     def _handle_frame(self, frame: RawObject) -> None:
         key = id_key(frame.get("id")) if "id" in frame else None
         if "method" not in frame and ("result" in frame or "error" in frame):
-            self._log.debug("bridge", "dropped a response of the client: no request has its id")
+            is_valid = ("result" in frame) != ("error" in frame)
+            is_valid = is_valid and frame.get_str("jsonrpc") == "2.0"
+            self._settle_response(key, frame if is_valid else None)
             return
         method = frame.get_str("method")
         if method is None or frame.get_str("jsonrpc") != "2.0" or ("id" in frame and key is None):
@@ -2520,6 +3440,10 @@ class FrontEnd:
             self._handle_notification(method, frame)
         else:
             self._handle_request(key, bytes(frame.raw("id")), method, frame)
+
+    def _settle_response(self, key: ClientKey | None, answer: RawObject | None) -> None:
+        if not isinstance(key, str) or not self._settle(key, answer):
+            self._log.debug("bridge", "dropped a response of the client: no request has its id")
 
     def _handle_notification(self, method: str, frame: RawObject) -> None:
         row = METHODS.get(method)
@@ -2608,6 +3532,14 @@ class SlotEndedError(Exception):
     """The request has had its outcome: nobody waits for an answer any more."""
 
 
+class ClientRefusedError(Exception):
+    """The client answered a question with an error, which is the error of its own request."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(refusal.message)
+        self.refusal = refusal
+
+
 class ProgressGate:
     """At most `per_second` notifications a second for one request; the newest one waits.
 
@@ -2652,8 +3584,8 @@ class Slot:
     """
 
     __slots__ = (
-        "cancelled_for", "exchange", "gate", "outcome", "request", "reservation", "started",
-        "token", "wake",
+        "cancelled_for", "exchange", "gate", "is_asking", "outcome", "request", "reservation",
+        "started", "token", "wake",
     )  # fmt: skip
 
     def __init__(self, request: ClientRequest, started: float) -> None:
@@ -2663,7 +3595,8 @@ class Slot:
         self.wake: Signal | None = None  # of the worker that attends to it
         self.gate: ProgressGate | None = None  # with a token alone
         self.token = progress_token(request.params)
-        self.cancelled_for: str | None = None  # the reason that the server hears
+        self.cancelled_for: str | None = None  # the reason that the others hear
+        self.is_asking = False  # set once, by the upstream reader: the rounds have a worker
         self.exchange: Exchange | None = None
         self.reservation: Reservation | None = None
 
@@ -2676,9 +3609,9 @@ class Slots:
     its first moment on: the "still waiting" lines, its limit, progress that was held back.
 
     Threads: the reader calls admit() and cancel(), the upstream reader settles, workers attend
-    and do the whole of initialize, the stop sequence calls end_all() and wait_empty(). The table
-    needs no lock: each use is one step, the reader alone adds, and only who is first at the
-    outcome of a slot removes it.
+    and do the whole of initialize and the rounds of a request that asks for input, the stop
+    sequence calls end_all(), fail_all() and wait_empty(). The tables need no lock: each use is
+    one step, the reader alone adds a slot, and only who is first at its outcome removes it.
     """
 
     def __init__(
@@ -2692,7 +3625,9 @@ class Slots:
         clock: Clock,
         log: Log,
         fallback_name: str,
+        asking: Asking,
     ) -> None:
+        self._asking = asking
         self._connection = connection
         self._lifecycle = lifecycle
         self._write_from = write_from
@@ -2702,6 +3637,9 @@ class Slots:
         self._log = log
         self._fallback_name = fallback_name
         self._in_flight: dict[ClientKey, Slot] = {}
+        self._busy: set[Slot] = set()  # a worker does what takes long for them
+        self._elicitations = itertools.count(1)
+        self._capabilities: JsonObject = {}  # of the client; set by the slot of initialize
         self._emptied = Signal()
         self._has_tools = True  # set by the slot of initialize before the state is READY
 
@@ -2715,7 +3653,7 @@ class Slots:
         slot = Slot(request, self._clock.now())
         self._in_flight[request.key] = slot
         if request.method == "initialize":
-            self._workers.run(lambda: self._run_initialize(slot))
+            self._run_busy(slot, lambda: self._run_initialize(slot))
         elif request.method == "tools/list" and not self._has_tools:
             frame = build_response(request.raw_id, [b'{"tools":[]}'])  # an error ends Copilot's use
             self._workers.run(lambda: self._answer_with(slot, frame))
@@ -2734,12 +3672,32 @@ class Slots:
         for slot in list(self._in_flight.values()):
             self._end(slot, reason)
 
+    def fail_all(self, error: BridgeError, reason: str) -> None:
+        """Every request in flight is answered with the error."""
+        for slot in list(self._in_flight.values()):
+            slot.cancelled_for = reason
+            self._answer_with(slot, self._error_frame(slot.request, error))
+
     def wait_empty(self, until: float) -> bool:
-        """No request is in flight any more before `until`."""
-        while self._in_flight:
+        """No request is in flight and no worker is busy with one any more, before `until`."""
+        while self._in_flight or self._busy:
             if not self._clock.wait(self._emptied, until):
-                return not self._in_flight
+                return not (self._in_flight or self._busy)
         return True
+
+    def _run_busy(self, slot: Slot, job: Callable[[], None]) -> None:
+        """A worker runs the job, and a stop waits for it."""
+
+        def run() -> None:
+            try:
+                job()
+            finally:
+                self._busy.discard(slot)
+                if not self._busy:
+                    self._emptied.set()
+
+        self._busy.add(slot)
+        self._workers.run(run)
 
     def _end(self, slot: Slot, reason: str) -> None:
         if not slot.outcome.first():
@@ -2823,23 +3781,31 @@ class Slots:
         return None
 
     def _handle_settled(self, slot: Slot) -> None:
-        """On the upstream reader: the reply, or the failure, is the answer."""
+        """On the upstream reader: the reply, or the failure, is the answer; or a worker asks."""
         exchange = slot.exchange
-        if exchange is not None:
-            self._answer(slot, lambda: self._frame_of(slot.request, exchange), is_more=True)
-
-    def _frame_of(self, request: ClientRequest, exchange: Exchange) -> list[Piece]:
+        if exchange is None:
+            return
         reply = exchange.reply
+        if reply is not None and slot.request.row.may_ask and asks_for_input(reply):
+            slot.is_asking = True
+            self._let_go(slot)
+            self._run_busy(slot, lambda: self._run_rounds(slot, reply))
+        else:
+            self._answer(
+                slot, lambda: self._frame_of(slot.request, reply, exchange.failure), is_more=True
+            )
+
+    def _frame_of(
+        self, request: ClientRequest, reply: RawObject | None, failure: BridgeError | None = None
+    ) -> list[Piece]:
         if reply is None:
-            raise exchange.failure or BridgeError(Cause.INVALID_RESPONSE)
+            raise failure or BridgeError(Cause.INVALID_RESPONSE)
         if "error" in reply:
             return [build_error(request.raw_id, error_to_legacy(reply))]
         result = reply.object("result")
         if result is None:
             raise BridgeError(Cause.INVALID_RESPONSE, "the result is not an object")
         kind = result.peek("resultType") if "resultType" in result else "complete"
-        if kind == "input_required" and request.row.may_ask:
-            raise BridgeError(Cause.HOOK_FAILED)
         if kind != "complete":
             raise BridgeError(Cause.INVALID_RESPONSE, "resultType has no value that is known here")
         notes: list[str] = []
@@ -2852,7 +3818,7 @@ class Slots:
         """On its worker: what a request needs that takes long. Ends with its outcome."""
         limit = getattr(self._limits, slot.request.row.limit)
         waiting = self._waiting(slot, slot.request.method, limit)
-        while not slot.outcome.is_over():
+        while not (slot.outcome.is_over() or slot.is_asking):
             try:
                 waiting(slot.started)
             except BridgeError as raised:
@@ -2877,10 +3843,10 @@ class Slots:
             line_at += lines * self._limits.next_line_seconds
             gate = slot.gate
             due = None if gate is None else gate.due
-            if not slot.outcome.is_over():
+            if not (slot.outcome.is_over() or wake is not slot.wake):
                 self._clock.wait(wake, min(until, line_at, until if due is None else due))
             now = self._clock.now()
-            if slot.outcome.is_over():
+            if slot.outcome.is_over() or wake is not slot.wake:
                 return
             if gate is not None and gate.due is not None and now >= gate.due:
                 self._write_from(lambda: None if slot.outcome.is_over() else gate.take_held(now))
@@ -2954,6 +3920,7 @@ class Slots:
     def _discover(self, slot: Slot) -> RawObject:
         params = slot.request.params
         info, capabilities = parse_initialize(None if params is None else params.value())
+        self._capabilities = capabilities
         name, version = (clean_text(str(info[key]), 100) for key in ("name", "version"))
         self._log.info("bridge", f"initialize from {name} {version}")
         try:
@@ -2971,9 +3938,10 @@ class Slots:
     def _discover_result(self, slot: Slot) -> RawObject:
         limit = self._limits.discover_seconds
         try:
-            reply = self._ask(slot, limit)
+            call = UpstreamCall("server/discover", [], client_id=slot.request.raw_id)
+            reply = self._exchange(slot, call, limit)
             if is_odd_refusal(reply):  # our very version, named as supported: once more
-                reply = self._ask(slot, limit)
+                reply = self._exchange(slot, call, limit)
         except BridgeError as error:
             if error.cause is not Cause.TIMEOUT:
                 raise
@@ -2987,11 +3955,16 @@ class Slots:
         check_discover_result(result)
         return result
 
-    def _ask(self, slot: Slot, limit: float) -> RawObject:
-        """The reply to server/discover. Raises BridgeError and SlotEndedError."""
-        call = UpstreamCall("server/discover", [], client_id=slot.request.raw_id)
+    def _exchange(
+        self, slot: Slot, call: UpstreamCall, limit: float, on_progress: ProgressSink | None = None
+    ) -> RawObject:
+        """The reply to one request, for which this worker waits.
+
+        Raises BridgeError, and SlotEndedError when the slot has its outcome.
+        """
         waiting = self._waiting(slot, call.method, limit)
-        exchange = self._connection.prepare(call, lambda: self._let_go(slot), None)
+        exchange = self._connection.prepare(call, slot_waker(slot), on_progress)
+        slot.exchange = exchange
         self._connection.send(exchange)
         self._connection.flush()
         while exchange.reply is None:
@@ -3008,6 +3981,192 @@ class Slots:
                     self._connection.abandon(exchange, "no response in time", "timeout")
                     raise
         return exchange.reply
+
+    def _run_rounds(self, slot: Slot, reply: RawObject) -> None:
+        """On a worker: the questions of the server are put until it gives a result or an error."""
+        session = InputSession(
+            self._capabilities,
+            lambda: f"elicitation-{next(self._elicitations)}",
+            int(self._limits.questions),
+        )
+        frame = None
+        try:
+            frame = self._rounds(slot, session, reply)
+        except SlotEndedError:
+            self._log.debug("bridge", f"{_shown(slot.request)} ended while its questions were open")
+        except ClientRefusedError as refused:
+            message = clean_text(refused.refusal.message, int(self._limits.shown_text))
+            self._log.info(
+                "bridge",
+                f"{_shown(slot.request)}: the client answered an input request with an error:"
+                f" {message}",
+            )
+            frame = [build_error(slot.request.raw_id, refused.refusal.error)]
+        except Exception as raised:  # noqa: BLE001  # each request has an answer, whatever happens
+            frame = self._error_frame(slot.request, raised)
+        self._tell_completed(session.take_completed())
+        if frame is not None:
+            self._answer_with(slot, frame)
+
+    def _rounds(self, slot: Slot, session: InputSession, reply: RawObject) -> list[Piece]:
+        """The frame that answers the client. Raises BridgeError and the two slot errors."""
+        request = slot.request
+        limit = getattr(self._limits, request.row.later_limit)
+        first = params_to_modern(request.params)
+        on_progress = None if slot.token is None else self._progress_sink(slot)
+        pause = self._limits.round_pause_seconds
+        for number in range(2, int(self._limits.rounds) + 1):
+            result = reply.object("result")
+            if result is None:
+                raise BridgeError(Cause.INVALID_RESPONSE)
+            asked_at = self._clock.now()
+            responses = self._responses(slot, session, result)
+            if not responses:
+                self._pause(slot, pause)
+                pause = min(2 * pause, self._limits.most_pause_seconds)
+            waited = self._clock.now() - asked_at
+            call = UpstreamCall(
+                request.method,
+                retry_members(first, result, responses),
+                has_progress=slot.token is not None,
+                client_id=request.raw_id,
+                round_number=number,
+            )
+            reply = self._exchange(slot, call, limit, on_progress)
+            if "requestState" in result:
+                frame = state_refused(request.method, request.raw_id, reply)
+                if frame is not None:
+                    self._log.warning(
+                        "bridge",
+                        f"{_shown(request)}: the upstream server refused the request state after"
+                        f" an input wait of {waited:.0f} s",
+                    )
+                    return frame
+            if not asks_for_input(reply):
+                return self._frame_of(request, reply)
+        rounds = int(self._limits.rounds)
+        self._log.warning(
+            "bridge", f"{_shown(request)}: the upstream server asked for input in {rounds} rounds"
+        )
+        raise BridgeError(Cause.TOO_MANY_ROUNDS, f"limit: {rounds} rounds")
+
+    def _responses(self, slot: Slot, session: InputSession, result: RawObject) -> JsonObject:
+        """The inputResponses to one result. Raises BridgeError and the two slot errors."""
+        try:
+            return self._collect(slot, session, result)
+        except BridgeError as error:
+            if error.cause is not Cause.INPUT_TIMEOUT:
+                self._log.warning(
+                    "bridge",
+                    f"{_shown(slot.request)}: the input requests of the upstream server failed:"
+                    f" {error.detail}",
+                )
+            raise
+
+    def _collect(self, slot: Slot, session: InputSession, result: RawObject) -> JsonObject:
+        questions = session.read_round(result)
+        self._tell_completed(session.take_completed(result.get("inputRequests")))
+        for question in questions:
+            if question.params is None:
+                self._log.warning(
+                    "bridge",
+                    f"input request '{clean_text(question.key, 100)}': the bridge refused the"
+                    " URL of a URL elicitation, and the upstream server gets decline",
+                )
+        answers = self._put(slot, [q for q in questions if q.params is not None])
+        responses: JsonObject = {}
+        for question in questions:
+            response: JsonObject | Refusal | None = question.decided
+            if response is None:
+                response = read_answer(question, answers[question])
+            if isinstance(response, Refusal):
+                raise ClientRefusedError(response)
+            responses[question.key] = response
+        return responses
+
+    def _put(self, slot: Slot, questions: list[Question]) -> dict[Question, RawObject | None]:
+        """All questions go out together; returns the frame of each answer.
+
+        Raises BridgeError INPUT_TIMEOUT and SlotEndedError. In each case no entry stays in the
+        table, and the client hears which of its questions are off.
+        """
+        if not questions:
+            return {}
+        wake = slot.wake = Signal()
+        pending = self._asking.register(len(questions), wake.set)
+        reason = "no answer in time"
+        try:
+            frames: list[Piece] = []
+            for entry, question in zip(pending, questions):
+                frames.append(build_question(entry.request_id, question))
+                self._log.debug(
+                    "bridge",
+                    f"{_shown(slot.request)}: sent {question.method} to the client as request"
+                    f' "{entry.request_id}"',
+                )
+            self._write_from(lambda: None if slot.outcome.is_over() else frames)
+            self._await_answers(slot, wake, pending)
+        except SlotEndedError:
+            reason = slot.cancelled_for or reason
+            raise
+        finally:
+            open_ids = self._asking.withdraw(pending)
+            if open_ids:
+                off: list[Piece] = [build_cancelled(one, reason) for one in open_ids]
+                self._write_from(lambda: off)
+        return {question: entry.answer for entry, question in zip(pending, questions)}
+
+    def _await_answers(self, slot: Slot, wake: Signal, pending: Sequence[PendingAnswer]) -> None:
+        started = self._clock.now()
+        limit = self._limits.answer_seconds
+        line_at = started + self._limits.first_line_seconds
+        while True:
+            left = sum(not entry.is_answered for entry in pending)
+            if slot.outcome.is_over():
+                raise SlotEndedError
+            if not left:
+                return
+            now = self._clock.now()
+            if now >= started + limit:
+                self._log.warning(
+                    "bridge",
+                    f"{_shown(slot.request)}: no answers of the client in {limit:g} s (input"
+                    f" requests without an answer: {left} of {len(pending)})",
+                )
+                raise BridgeError(Cause.INPUT_TIMEOUT, f"no answers in {limit:g} s")
+            if now >= line_at:
+                line_at += self._limits.next_line_seconds
+                self._log.info(
+                    "bridge",
+                    "still waiting for the answers of the client to the input requests of"
+                    f" {slot.request.method} (request {_shown_id(slot.request)},"
+                    f" {now - started:.0f} s)",
+                )
+            self._clock.wait(wake, min(started + limit, line_at))
+
+    def _pause(self, slot: Slot, seconds: float) -> None:
+        """Some time has passed, or SlotEndedError is raised at once."""
+        wake = slot.wake = Signal()
+        until = self._clock.now() + seconds
+        while not slot.outcome.is_over():
+            if not self._clock.wait(wake, until):
+                return
+        raise SlotEndedError
+
+    def _tell_completed(self, ids: list[str]) -> None:
+        if ids:
+            frames: list[Piece] = [build_completed(one) for one in ids]
+            self._write_from(lambda: frames)
+
+
+def slot_waker(slot: Slot) -> Callable[[], None]:
+    """A function that wakes whoever waits for the slot at that moment."""
+
+    def wake() -> None:
+        if slot.wake is not None:
+            slot.wake.set()
+
+    return wake
 
 
 def _shown_id(request: ClientRequest) -> str:
@@ -3896,6 +5055,7 @@ class Bridge:
             on_lost=self._handle_loss,
             on_pause=self._output.flush,
         )
+        self._pending = PendingTable()
         self._slots = Slots(
             connection=self._connection,
             lifecycle=self._lifecycle,
@@ -3905,6 +5065,7 @@ class Bridge:
             clock=self._clock,
             log=log,
             fallback_name=fallback_name,
+            asking=self._pending,
         )
         self.front_end = FrontEnd(
             descriptor=stdin,
@@ -3915,6 +5076,7 @@ class Bridge:
             admit=self._slots.admit,
             cancel=self._slots.cancel,
             flush_requests=self._connection.flush,
+            settle=self._pending.settle,
         )
 
     def _open_child(self, receiver: Receiver) -> Transport:
@@ -3981,7 +5143,9 @@ class Bridge:
         # 1. No new request; those in flight end without an answer, or have failed with the server.
         self._lifecycle.close(None)
         start_thread("watchdog", self._run_watchdog)
-        if self._reason is not StopReason.SERVER_LOST:
+        if self._reason is StopReason.SERVER_LOST:
+            self._slots.fail_all(BridgeError(Cause.UPSTREAM_EXITED), self._reason.value)
+        else:
             self._slots.end_all(self._reason.value)
         # 2. The slots end: they tell the server, or write the failure.
         self._slots.wait_empty(self._clock.now() + self._limits.grace_seconds)
