@@ -83,6 +83,15 @@ LOG_LEVELS: Final = (  # of the protocol, lowest first
 )  # fmt: skip
 
 
+class State(enum.Enum):
+    """The lifecycle of the connection with the client."""
+
+    AWAITING_INITIALIZE = "awaiting_initialize"
+    INITIALIZING = "initializing"
+    READY = "ready"
+    CLOSING = "closing"
+
+
 class Carried(enum.Enum):
     """What becomes of a message of the client."""
 
@@ -415,6 +424,12 @@ if TYPE_CHECKING:
 
         def handle_end(self, status: str) -> None:
             """The server is gone; `status` is its exit code or signal in words."""
+
+    class StateChanges(Protocol):
+        """The lifecycle of the connection with the client, from the side of slots."""
+
+        def move(self, before: State, after: State) -> bool:
+            """The state was `before` and is now `after`; else nothing changed."""
 
     class Exchange(Protocol):
         """One request to the server while it waits, from the side of a slot."""
@@ -2009,6 +2024,21 @@ def _server_info(result: RawObject) -> JsonObject | None:
 _NOT_FORWARDED: Final = frozenset({"task", "_meta"})
 
 
+class ClientRequest:
+    """A request of the client that a slot takes over. `raw_id` is the text of its id."""
+
+    __slots__ = ("key", "method", "params", "raw_id", "row")
+
+    def __init__(
+        self, key: ClientKey, raw_id: bytes, row: MethodRow, params: RawObject | None
+    ) -> None:
+        self.key = key
+        self.raw_id = raw_id
+        self.row = row
+        self.method = row.method
+        self.params = params
+
+
 class UpstreamCall:
     """A request for the server: its method and the texts of its params.
 
@@ -3173,15 +3203,6 @@ class Log:
 # never waits: not for a slot, not for the server, not for stdout.
 
 
-class State(enum.Enum):
-    """The lifecycle of the connection with the client."""
-
-    AWAITING_INITIALIZE = "awaiting_initialize"
-    INITIALIZING = "initializing"
-    READY = "ready"
-    CLOSING = "closing"
-
-
 class Lifecycle:
     """The state, which changes in one step and never leaves CLOSING.
 
@@ -3332,21 +3353,6 @@ class PendingTable:
         entry.answer, entry.is_answered = answer, True
         entry.wake()
         return True
-
-
-class ClientRequest:
-    """A request of the client that a slot takes over. `raw_id` is the text of its id."""
-
-    __slots__ = ("key", "method", "params", "raw_id", "row")
-
-    def __init__(
-        self, key: ClientKey, raw_id: bytes, row: MethodRow, params: RawObject | None
-    ) -> None:
-        self.key = key
-        self.raw_id = raw_id
-        self.row = row
-        self.method = row.method
-        self.params = params
 
 
 class FrontEnd:
@@ -3618,7 +3624,7 @@ class Slots:
         self,
         *,
         connection: UpstreamConnection,
-        lifecycle: Lifecycle,
+        lifecycle: StateChanges,
         write_from: WriteFrom,
         workers: Workers,
         limits: Limits,
