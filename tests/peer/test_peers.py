@@ -240,7 +240,6 @@ def test_a_change_of_a_subscribed_resource_is_heard(visit: Visit) -> None:
     assert any(one["method"] == "notifications/tools/list_changed" for one in changes)
 
 
-@not_built_yet
 def test_questions_reach_the_client_and_answers_the_server(visit: Visit) -> None:
     report = section(visit, "answers_questions")
     answers = {name: text_of(result) for name, result in report["answers"].items()}
