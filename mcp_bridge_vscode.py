@@ -831,7 +831,7 @@ def is_deeper(line: bytes, depth: int) -> bool:
 
 def id_key(value: object) -> ClientKey | None:
     """The id as a dictionary key when it may be one: a string or an integer, never 1.0 or true."""
-    return value if type(value) in (int, str, LongInteger) else None  # type: ignore[return-value]
+    return value if type(value) in (int, str, LongInteger) else None  # type: ignore[return-value]  # by type()
 
 
 _ID_AT_END: Final = re.compile(
@@ -989,7 +989,7 @@ class LineFramer:
 # items in array schemas; one that fails there stops every chat. What passes both is left alone.
 
 ITEMS_DEPTH: Final = 64  # levels of schemas; there the items rule stops, the repair does not
-CHANGES_REPORTED: Final = 100  # all are made, but a hostile schema does not fill the log
+CHANGES_REPORTED: Final = LIMITS.schema_lines  # all are made; no hostile schema fills the log
 POINTER_LENGTH: Final = 1000  # characters; the names in a pointer are the server's
 SCHEMA_TOO_DEEP: Final = "is too deep to examine"
 
@@ -1553,7 +1553,7 @@ class Form:
         read: JsonObject = {}
         for name, value in content.items():
             values = self._values.get(name)
-            read[name] = values[value] if values and value in values else value  # type: ignore[index]
+            read[name] = values[value] if values and value in values else value  # type: ignore[index]  # `in` says so
         return read if _fits(read, self._schema, self._schema, 0) else None
 
 
@@ -1833,8 +1833,8 @@ def _is_within(value: float, schema: JsonObject, least: str, most: str) -> bool:
 def _is_inside(value: float, schema: JsonObject) -> bool:
     low, high = schema.get("exclusiveMinimum"), schema.get("exclusiveMaximum")
     return not (
-        (type(low) in (int, float) and value <= low)  # type: ignore[operator]
-        or (type(high) in (int, float) and value >= high)  # type: ignore[operator]
+        (type(low) in (int, float) and value <= low)  # type: ignore[operator]  # by type()
+        or (type(high) in (int, float) and value >= high)  # type: ignore[operator]  # by type()
     )
 
 
@@ -4520,6 +4520,7 @@ _SECRET_VARIABLES: Final = ("MCP_BRIDGE_CLIENT_SECRET", "MCP_BRIDGE_TOKEN_KEY")
 _PR_SET_PDEATHSIG: Final = 1
 _MOST_PIECES: Final = 512  # that go out in one call
 _FLUSH_SECONDS: Final = 0.25  # how soon a flush that waits for the child sees the stop
+_GROUP_LOOK_SECONDS: Final = 0.01  # between two looks at what a child has left behind
 _CREATE_NO_WINDOW: Final = 0x08000000
 _CREATE_SUSPENDED: Final = 0x00000004
 _BATCH_SUFFIXES: Final = (".bat", ".cmd")
@@ -4906,7 +4907,7 @@ class Child:
             until = self._clock.now() + grace
             pause = threading.Event()
             while self._group_is_alive() and self._clock.now() < until:
-                pause.wait(0.01)  # they are no children of ours: nobody tells us
+                pause.wait(_GROUP_LOOK_SECONDS)  # they are no children of ours: nobody tells us
             if self._group_is_alive():
                 self._signal_group("SIGKILL")
 
@@ -5892,10 +5893,9 @@ class CheckRun:
         """The report, after the bridge is gone."""
         try:
             self._take_steps()
-        except CheckError:
-            pass  # noted where it happened
-        except KeyboardInterrupt:  # what was seen until then is still worth a report
-            self._fail("the key", CheckError("interrupted", "somebody ended the check"))
+        except (CheckError, KeyboardInterrupt) as ended:  # what was seen is still worth a report
+            if isinstance(ended, KeyboardInterrupt):  # the other is noted where it happened
+                self._fail("the key", CheckError("interrupted", "somebody ended the check"))
         finally:
             begun = time.monotonic()
             problem = self._client.stop()
