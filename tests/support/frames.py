@@ -40,6 +40,10 @@ class _Validator:
         self._lock = threading.Lock()  # guards the two pipes
         atexit.register(self.stop)
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def tell(self, entry: dict[str, object]) -> None:
         with self._lock:
             self._write_locked(entry)
