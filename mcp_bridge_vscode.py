@@ -2159,6 +2159,12 @@ def join_object(members: Sequence[Piece]) -> list[Piece]:
     return pieces
 
 
+def check_complete(result: RawObject) -> None:
+    """A result without resultType is complete, any other is not. Raises INVALID_RESPONSE."""
+    if "resultType" in result and result.peek("resultType") != "complete":
+        raise BridgeError(Cause.INVALID_RESPONSE, "resultType has no value that is known here")
+
+
 def result_to_legacy(method: str, result: RawObject, notes: list[str]) -> list[Piece]:
     """The text of a complete result by the result rules. `notes` gets a line a changed schema."""
     changes: dict[str, Piece | None] = _MODERN_MEMBERS.copy()
@@ -3811,9 +3817,7 @@ class Slots:
         result = reply.object("result")
         if result is None:
             raise BridgeError(Cause.INVALID_RESPONSE, "the result is not an object")
-        kind = result.peek("resultType") if "resultType" in result else "complete"
-        if kind != "complete":
-            raise BridgeError(Cause.INVALID_RESPONSE, "resultType has no value that is known here")
+        check_complete(result)
         notes: list[str] = []
         pieces = result_to_legacy(request.method, result, notes)
         for note in notes:
@@ -3958,6 +3962,7 @@ class Slots:
         result = reply.object("result")
         if result is None:
             raise BridgeError(Cause.INVALID_RESPONSE, "the result is not an object")
+        check_complete(result)
         check_discover_result(result)
         return result
 
@@ -6262,12 +6267,25 @@ def run_main(arguments: list[str]) -> int:
         return 2
 
 
+def take_standard_descriptors() -> None:
+    """0, 1 and 2 are taken: else a pipe of ours, or a socket of the server, would get the number.
+
+    A stdin that was closed is at its end, a stdout fails at the first write.
+    """
+    for descriptor, mode in ((0, os.O_RDONLY), (1, os.O_RDONLY), (2, os.O_WRONLY)):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, mode), True)
+
+
 def serve(options: Options) -> int:
     """Serves VS Code until it closes our stdin."""
     limits = LIMITS.replace(
         discover_seconds=float(options.discover_seconds), line_bytes=options.line_bytes
     )
     stem = os.path.splitext(os.path.basename(options.command[0]))[0]
+    take_standard_descriptors()
     stderr = Log(2, options.log_level, limits)
     bridge = Bridge(
         command=options.command,
