@@ -4552,7 +4552,7 @@ def find_program(command: str, environment: Mapping[str, str]) -> str:
     if found:
         detail = f"the file is not executable: {clean_text(found[0], 300)} (chmod +x)"
     elif os.path.dirname(command):
-        detail = f"there is no such file: {clean_text(command, 300)}"
+        detail = _lost_folder() or f"there is no such file: {clean_text(command, 300)}"
     else:
         shown = clean_text(command, 200)
         detail = f"command not found: {shown}. PATH searched: {clean_text(path, 1000)}"
@@ -4624,13 +4624,21 @@ def start_process(
         raise BridgeError(Cause.SPAWN_FAILED, "an argument has a NUL character in it") from error
 
 
-def _spawn_detail(error: OSError, program: str) -> str:
-    shown = clean_text(program, 300)
+def _lost_folder() -> str:
+    """What to say when the working directory was deleted, else nothing."""
     try:
         os.getcwd()
     except OSError:
         folder = clean_text(os.environ.get("PWD", ""), 300)
         return f"the working directory does not exist any more: {folder}"
+    return ""
+
+
+def _spawn_detail(error: OSError, program: str) -> str:
+    shown = clean_text(program, 300)
+    lost = _lost_folder()
+    if lost:
+        return lost
     if error.errno == errno.ENOENT:
         return f"the interpreter that the first line of {shown} names does not exist"
     if error.errno == errno.EACCES:
