@@ -10,7 +10,8 @@ The tools (`tools/call`); each answers its request but for those that say otherw
     text {count, kind}      a text of `count` characters, kind "ascii" or "emoji"
     write {text}            writes this as latin-1 bytes, @ID@ is the id; no answer of its own
     flood {count}           `count` notifications of each of three kinds, then an answer
-    endless {bytes}         so many bytes of an answer without a line end; then the line ends
+    endless {bytes}         so many bytes of an answer without a line end, half of them after the
+                            test has said "go" at the control; then the line ends
     hold {}                 no answer until the test says "answer" at the control
     exit {code}             no answer: the process ends; the same with `half` of a line before
     half {code}
@@ -20,7 +21,7 @@ The tools (`tools/call`); each answers its request but for those that say otherw
     close_stdout {}         no answer: closes it and lives on
     stderr {text}           writes it to stderr
     environment {}          its environment, as JSON
-    arguments {}            its arguments behind --argument, as JSON
+    arguments {}            its sys.argv, as JSON; what is no flag is left alone
 """
 
 from __future__ import annotations
@@ -97,6 +98,10 @@ class Server:
         self.options = options
         self.control = control
         self.line_end = b"\r\n" if options.crlf else b"\n"
+        self.replies: dict[str, bytes] = {}
+        for method, path in (text.split("=", 1) for text in options.reply):
+            with open(path, "rb") as file:
+                self.replies[method] = file.read()
         self.tools: dict[str, Callable[[Any, JsonObject, JsonObject], None]] = {
             "echo": lambda key, asked, _: self.answer_text(key, asked["text"]),
             "text": self.call_text,
@@ -112,7 +117,7 @@ class Server:
             "close_stdout": self.call_close_stdout,
             "stderr": self.call_stderr,
             "environment": lambda key, *_: self.answer_text(key, json.dumps(dict(os.environ))),
-            "arguments": lambda key, *_: self.answer_text(key, json.dumps(options.argument)),
+            "arguments": lambda key, *_: self.answer_text(key, json.dumps(sys.argv)),
         }
 
     # --- Lines ------------------------------------------------------------------------------
@@ -161,6 +166,8 @@ class Server:
             self.tools[params["name"]](message["id"], params.get("arguments", {}), meta)
         else:
             self.answer_other(message["id"], message["method"])
+            if self.options.exit_after == message["method"]:
+                os._exit(0)
 
     def answer(self, key: object, result: JsonObject) -> None:
         self.send({"jsonrpc": "2.0", "id": key, "result": {"resultType": "complete", **result}})
@@ -168,7 +175,10 @@ class Server:
     def answer_text(self, key: object, text: str) -> None:
         self.answer(key, {"content": [{"type": "text", "text": text}]})
 
-    def answer_other(self, key: object, method: str) -> None:
+    def answer_other(self, key: int, method: str) -> None:
+        if method in self.replies:
+            self.write(b'{"jsonrpc":"2.0","id":%d,%s}\n' % (key, self.replies[method]))
+            return
         cached: JsonObject = {"ttlMs": 0, "cacheScope": "private"}
         if method == "server/discover":
             capabilities: JsonObject = {"tools": {}, "resources": {}, "prompts": {}}
@@ -224,10 +234,13 @@ class Server:
 
     def call_endless(self, key: object, asked: JsonObject, _: JsonObject) -> None:
         self.write(f'{{"jsonrpc":"2.0","id":{key},"result":{{"x":"'.encode())
-        left = asked["bytes"]
-        while left > 0:
-            self.write(CHUNK[:left])
-            left -= len(CHUNK)
+        for is_second in (False, True):
+            if is_second:
+                self.control.wait_for("go")
+            left = asked["bytes"] // 2
+            while left > 0:
+                self.write(CHUNK[:left])
+                left -= len(CHUNK)
         self.write(b'"}}\n')
 
     def call_hold(self, key: object, _: JsonObject, __: JsonObject) -> None:
@@ -273,40 +286,47 @@ def start_grandchild(kind: str, port: int) -> None:
     if "stdout" not in words:
         os.close(1)
     control = Control(port, "grandchild")
+    if "deaf" in words:
+        signal.signal(signal.SIGTERM, lambda *_: control.tell(done="SIGTERM"))
+    else:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
     control.live_on()
 
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
     add = parser.add_argument
     add("--control", type=int, default=0, metavar="PORT", help="of the test, on 127.0.0.1")
     add("--ignore-eof", action="store_true", help="live on at the end of stdin")
-    add("--ignore-term", action="store_true", help="live on at SIGTERM; so do grandchildren")
+    add("--ignore-term", action="store_true", help="live on at SIGTERM")
     add("--never-read", action="store_true", help="leave stdin alone from the start")
     add("--silent", action="store_true", help="read everything and answer nothing")
     add("--banner", default="", help="latin-1 bytes for stdout before all else")
     add("--bom", action="store_true", help="a byte order mark before all else")
     add("--crlf", action="store_true", help="lines end with CR LF")
     add("--ascii", action="store_true", help="escapes for all that is not ASCII")
+    add("--reply", action="append", default=[], metavar="METHOD=FILE", help='bytes: "result":...')
+    add("--exit-after", default="", metavar="METHOD", help="exit 0 right after its answer")
     add("--exit-at-start", type=int, metavar="CODE")
     add("--exit-at-first-line", type=int, metavar="CODE")
     add("--last-words", default="", help="text for stderr before an exit at the start")
     add("--stderr-bytes", type=int, default=0, help="so many for stderr before each answer")
     add("--list-bytes", type=int, default=0, help="the rough size of the tool list")
     add("--hold-in-line", action="store_true", help="hold waits in the call; the test ends it")
-    add("--grandchild", default="", metavar="WORDS", help="+-list of: group, session, stdout")
+    add("--grandchild", default="", metavar="WORDS", help="+-list of: session, stdout, deaf")
     add("--grandchild-after-discover", default="", metavar="WORDS")
-    add("--argument", action="append", default=[], help="for the tool arguments; may come often")
-    return parser.parse_args()
+    return parser.parse_known_args()[0]
 
 
 def main() -> None:
     options = parse_arguments()
-    if options.ignore_term:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
     control = Control(options.control, "server")
+    if options.ignore_term:
+        signal.signal(signal.SIGTERM, lambda *_: control.tell(done="SIGTERM"))
     if options.last_words:
         write_all(2, options.last_words.encode() + b"\n")
     if options.exit_at_start is not None:
