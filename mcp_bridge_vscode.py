@@ -758,21 +758,18 @@ def parse_json(data: bytes) -> Json:
     """The value of a JSON text in UTF-8. Raises ValueError, also for NaN and bad UTF-8."""
     text = data.decode("utf-8")
     start = _skip(text, 0)
-    for scan in (_SCAN, _SCAN_LONG):
+    try:
         try:
-            value, end = scan(text, start)
+            value, end = _SCAN(text, start)
         except json.JSONDecodeError:
             raise
-        except StopIteration:
-            raise ValueError("not JSON") from None
         except ValueError:  # an integer of very many digits
-            if scan is _SCAN_LONG:
-                raise
-            continue
-        if _skip(text, end) != len(text):
-            raise ValueError("more than one value")
-        return value  # type: ignore[no-any-return]  # what the scanner made
-    raise ValueError("not JSON")
+            value, end = _SCAN_LONG(text, start)
+    except StopIteration:
+        raise ValueError("not JSON") from None
+    if _skip(text, end) != len(text):
+        raise ValueError("more than one value")
+    return value  # type: ignore[no-any-return]  # what the scanner made
 
 
 def encode_json(value: Json) -> bytes:
