@@ -20,9 +20,11 @@ PURE      messages       JSON in and out, the text of each member, ids, depth, s
           to_modern      the frames for the server: requests with their _meta, cancellations
           to_legacy      the frames for the client: results, errors, progress
           input_rounds   checks, questions, answers, the Continue form, the retry
+          subscriptions  the filter, what the client hears, when a lost stream comes again
 PLUMBING  plumbing       the clock, signals, ranked locks, threads, workers, descriptors, the log
 ROOMS     front_end      stdin and stdout: the reader, the lifecycle states, what is answered here
           slots          one client request from its line to its answer
+          listen         the one owner of subscriptions/listen
           upstream       our requests to the server by id, and what the server says
           child          the server as a child process, and how it is stopped
 WIRING    bridge         builds the rooms, hands each its neighbours, stops them in order
@@ -30,9 +32,10 @@ WIRING    bridge         builds the rooms, hands each its neighbours, stops them
           check          acts as VS Code against a bridge and reports
           cli            arguments, exit codes, main
 
-Threads   reader 1 (the main thread, front_end), worker 1 per slot in use and 1 for what the
-          reader answers (slots, plumbing), upstream reader 1 per child (child), log 1 (plumbing),
-          stop 1 and, from the start of a stop, watchdog 1 (bridge)
+Threads   reader 1 (the main thread, front_end); worker 1 per slot that takes long and 1 for what
+          the reader answers (slots, plumbing); standby 1 (plumbing); listen owner 1 (listen);
+          upstream reader 1 per child (child); log 1 (plumbing); parent watch 1, stop 1 and, from
+          the start of a stop, watchdog 1 (bridge)
 Rule      a section uses what stands above it; a room uses no other room; wiring uses all
 """
 
@@ -72,6 +75,8 @@ META_PREFIX: Final = "io.modelcontextprotocol/"
 META_PROTOCOL_VERSION: Final = META_PREFIX + "protocolVersion"
 META_CLIENT_INFO: Final = META_PREFIX + "clientInfo"
 META_CLIENT_CAPABILITIES: Final = META_PREFIX + "clientCapabilities"
+META_LOG_LEVEL: Final = META_PREFIX + "logLevel"
+META_SUBSCRIPTION_ID: Final = META_PREFIX + "subscriptionId"
 META_SERVER_INFO: Final = META_PREFIX + "serverInfo"
 TASKS_EXTENSION: Final = META_PREFIX + "tasks"
 
@@ -97,6 +102,7 @@ class Carried(enum.Enum):
 
     ANSWERED = "answered"  # by the reader itself
     FORWARDED = "forwarded"  # to the server, by a slot
+    SUBSCRIBED = "subscribed"  # changes the listen stream
     NOTED = "noted"  # a notification that the reader acts on
     IGNORED = "ignored"  # a notification that means nothing here
 
@@ -150,15 +156,40 @@ METHODS: Final[Mapping[str, MethodRow]] = MappingProxyType(
                 may_ask=True,
             ),
             MethodRow("completion/complete", Carried.FORWARDED, limit="list_seconds"),
-            MethodRow("notifications/initialized", Carried.IGNORED),
+            MethodRow("resources/subscribe", Carried.SUBSCRIBED),
+            MethodRow("resources/unsubscribe", Carried.SUBSCRIBED),
+            MethodRow("notifications/initialized", Carried.NOTED),
             MethodRow("notifications/cancelled", Carried.NOTED),
             MethodRow("notifications/roots/list_changed", Carried.IGNORED),
         )
     }
 )
-LIST_METHODS: Final = frozenset(
-    {"tools/list", "prompts/list", "resources/list", "resources/templates/list"}
+
+
+class ListKind:
+    """A list whose changes the server may tell: data only."""
+
+    __slots__ = ("capability", "change", "filter_field", "methods")
+
+    def __init__(self, capability: str, methods: tuple[str, ...]) -> None:
+        self.capability = capability
+        self.change = f"notifications/{capability}/list_changed"
+        self.filter_field = f"{capability}ListChanged"
+        self.methods = methods  # with which the client asks for it
+
+
+LIST_KINDS: Final = (
+    ListKind("tools", ("tools/list",)),
+    ListKind("prompts", ("prompts/list",)),
+    ListKind("resources", ("resources/list", "resources/templates/list")),
 )
+LIST_CHANGES: Final = frozenset(kind.change for kind in LIST_KINDS)
+LIST_CHANGE_OF: Final[Mapping[str, str]] = MappingProxyType(
+    {method: kind.change for kind in LIST_KINDS for method in kind.methods}
+)
+RESOURCE_UPDATED: Final = "notifications/resources/updated"
+LIST_METHODS: Final = frozenset(LIST_CHANGE_OF)
+ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
 BRIDGE_ID_PREFIX: Final = "b-"  # of our requests to the client, which has integers
 # endregion
 
@@ -183,6 +214,11 @@ class Limits:
     questions = 16  # of one round: TOO_MANY_INPUT_REQUESTS
     round_pause_seconds = 0.1  # before a round without questions; doubles with each
     most_pause_seconds = 5.0  # and no longer than this
+    listen_seconds = 10.0  # for the acknowledgment of a listen stream: TIMEOUT
+    listen_tries = 3  # lost streams in a row that are opened again at once
+    listen_wait_seconds = 0.5  # before a new stream then; doubles
+    most_listen_wait_seconds = 30.0  # and no longer than this
+    listen_life_seconds = 10.0  # of a stream, after which waits and tries start anew
     first_line_seconds = 10.0  # until the first "still waiting" line
     next_line_seconds = 30.0  # between two of them
     progress_per_second = 50  # for one request; what is above is thinned
@@ -451,8 +487,12 @@ if TYPE_CHECKING:
             call: UpstreamCall,
             on_settled: Callable[[], None],
             on_progress: ProgressSink | None,
+            on_event: EventSink | None = None,
         ) -> Exchange:
             """An exchange; `on_settled` is called once it has a reply or has failed."""
+
+        def forget(self, exchange: Exchange) -> None:
+            """The server has ended it in its own way."""
 
         def send(self, exchange: Exchange) -> None:
             """The request goes out with the next flush(). Raises BridgeError: it never will."""
@@ -505,7 +545,26 @@ if TYPE_CHECKING:
         is_answered: bool
         answer: RawObject | None
 
+    class SubscriptionChange(Protocol):
+        """A resources/subscribe or /unsubscribe of the client, from the side of listen."""
+
+        uri: str
+        is_added: bool
+
+        def is_over(self) -> bool:
+            """Has it been cancelled?"""
+
+        def take_answer(self) -> list[Piece] | None:
+            """Under the output lock: the frame that says it is done."""
+
+        def fail(self, error: BridgeError) -> None:
+            """The client has the error."""
+
+        def fail_with(self, reply: RawObject) -> None:
+            """The client has the error of the server."""
+
     ProgressSink = Callable[["RawObject"], None]
+    EventSink = Callable[[str, "RawObject | None"], None]
     Scan = Callable[[str, int], tuple[Any, int]]
 # endregion
 
@@ -2042,19 +2101,21 @@ class UpstreamCall:
     `round_number` counts from 1; `client_id` is the text of the client's id, for the trace.
     """
 
-    __slots__ = ("client_id", "has_progress", "members", "method", "round_number")
+    __slots__ = ("client_id", "has_progress", "members", "meta", "method", "round_number")
 
     def __init__(
         self,
         method: str,
         members: list[Piece],
         *,
+        meta: Sequence[Piece] = (),
         has_progress: bool = False,
         client_id: bytes = b"",
         round_number: int = 1,
     ) -> None:
         self.method = method
         self.members = members
+        self.meta = meta  # members of the client's `_meta` that may pass
         self.has_progress = has_progress
         self.client_id = client_id
         self.round_number = round_number
@@ -2065,17 +2126,48 @@ def params_to_modern(params: RawObject | None) -> list[Piece]:
     return [] if params is None else params.kept(_NOT_FORWARDED)
 
 
-def progress_token(params: RawObject | None) -> bytes | None:
+def client_meta(params: RawObject | None) -> RawObject | None:
+    """The client's `_meta`."""
+    return None if params is None else params.object("_meta")
+
+
+def progress_token(meta: RawObject | None) -> bytes | None:
     """The text of the client's progress token; any value but null, an array or an object is one."""
-    meta = None if params is None else params.object("_meta")
     if meta is None or "progressToken" not in meta:
         return None
     token = meta.peek("progressToken")
-    return (
-        None
-        if token is None or isinstance(token, (dict, list))
-        else bytes(meta.raw("progressToken"))
-    )
+    is_none = token is None or isinstance(token, (dict, list))
+    return None if is_none else bytes(meta.raw("progressToken"))
+
+
+_PASSING_KEYS: Final = frozenset({"traceparent", "tracestate"})
+_PASSING_PREFIX: Final = "vscode."
+_META_KEY: Final = re.compile(
+    r"(?:(?P<prefix>[A-Za-z](?:[A-Za-z0-9-]*[A-Za-z0-9])?"
+    r"(?:\.[A-Za-z](?:[A-Za-z0-9-]*[A-Za-z0-9])?)*)/)?"
+    r"(?:[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)?\Z"
+).match
+
+
+def meta_to_modern(meta: RawObject | None) -> list[Piece]:
+    """The members of the client's `_meta` that go to the server as they came.
+
+    A key passes when it is one of VS Code's, obeys the grammar of basic/index, "_meta", and has
+    no prefix that is reserved for MCP; the others are dropped and fail nothing.
+    """
+    if meta is None:
+        return []
+    return meta.kept([key for key in meta.members if not _may_pass(key)])
+
+
+def _may_pass(key: str) -> bool:
+    if key not in _PASSING_KEYS and not key.startswith(_PASSING_PREFIX):
+        return False
+    found = _META_KEY(key) if len(key) <= 1000 else None
+    if found is None:
+        return False
+    labels = (found.group("prefix") or "").split(".")
+    return len(labels) < 2 or labels[1] not in ("modelcontextprotocol", "mcp")
 
 
 def build_envelope(client_info: JsonObject, capabilities: JsonObject) -> bytes:
@@ -2089,13 +2181,20 @@ def build_envelope(client_info: JsonObject, capabilities: JsonObject) -> bytes:
     )[1:-1]
 
 
-def build_request(request_id: int, call: UpstreamCall, envelope: bytes) -> list[Piece]:
-    """One frame for the server, in pieces."""
+def build_request(
+    request_id: int, call: UpstreamCall, envelope: bytes, level: str | None
+) -> list[Piece]:
+    """One frame for the server, in pieces; `level` is the client's log level, if it set one."""
     token = b',"progressToken":%d' % request_id if call.has_progress else b""
+    if level is not None:
+        token += b',"%s":"%s"' % (META_LOG_LEVEL.encode("ascii"), level.encode("ascii"))
     pieces: list[Piece] = [
-        b'{"jsonrpc":"2.0","id":%d,"method":"%s","params":{"_meta":{%s%s}'
+        b'{"jsonrpc":"2.0","id":%d,"method":"%s","params":{"_meta":{%s%s'
         % (request_id, call.method.encode("ascii"), envelope, token)
     ]
+    for member in call.meta:
+        pieces += (b",", member)
+    pieces.append(b"}")
     for member in call.members:
         pieces += (b",", member)
     pieces.append(b"}}\n")
@@ -2307,6 +2406,26 @@ def is_odd_refusal(frame: RawObject) -> bool:
     data = error.get("data")
     supported = data.get("supported") if isinstance(data, dict) else None
     return isinstance(supported, list) and MODERN_VERSION in supported
+
+
+def log_to_legacy(params: RawObject | None, lowest: str | None) -> list[Piece] | None:
+    """The client's log message, without `_meta`; None when it is below the level, or not valid."""
+    if params is None or lowest is None or "data" not in params:
+        return None
+    level = params.get_str("level")
+    if level not in LOG_LEVELS or LOG_LEVELS.index(level) < LOG_LEVELS.index(lowest):
+        return None
+    has_logger = isinstance(params.peek("logger"), str)
+    names = ("level", "logger", "data") if has_logger else ("level", "data")
+    members: list[Piece] = []
+    for name in names:
+        members += (b',"%s":' % name.encode("ascii"), params.raw(name))
+    members[0] = b'{"level":'
+    return [
+        b'{"jsonrpc":"2.0","method":"notifications/message","params":',
+        *members,
+        b"}}\n",
+    ]
 
 
 def progress_to_legacy(params: RawObject, token: bytes) -> list[Piece] | None:
@@ -2793,6 +2912,137 @@ def state_refused(method: str, client_id: bytes, reply: RawObject) -> list[Piece
     if isinstance(upstream, dict) and "data" in upstream:
         error["data"] = upstream["data"]
     return [build_error(client_id, encode_json(error))]
+
+
+# endregion
+
+# region pure subscriptions ---------------------------------------------------
+# In: what the server's listen stream says. Out: what the client hears of it, and when a stream
+# that ended comes again. See basic/patterns/subscriptions.
+
+
+def declared_kinds(capabilities: Json) -> tuple[ListKind, ...]:
+    """The lists whose changes the server declares."""
+    declared = capabilities if isinstance(capabilities, dict) else {}
+    found = []
+    for kind in LIST_KINDS:
+        value = declared.get(kind.capability)
+        if isinstance(value, dict) and value.get("listChanged") is True:
+            found.append(kind)
+    return tuple(found)
+
+
+def may_subscribe(capabilities: Json) -> bool:
+    """Does the server declare updates of single resources?"""
+    resources = capabilities.get("resources") if isinstance(capabilities, dict) else None
+    return isinstance(resources, dict) and resources.get("subscribe") is True
+
+
+def build_filter(kinds: Iterable[ListKind], uris: Iterable[str]) -> list[Piece]:
+    """The params of subscriptions/listen."""
+    wanted: JsonObject = {kind.filter_field: True for kind in kinds}
+    named: list[Json] = [*uris]
+    if named:
+        wanted["resourceSubscriptions"] = named
+    return [b'"notifications":' + encode_json(wanted)]
+
+
+def read_acknowledgment(params: RawObject | None) -> tuple[set[str], set[str]]:
+    """The filter fields and the URIs that the server honours."""
+    honoured = params.get("notifications") if params is not None else None
+    if not isinstance(honoured, dict):
+        return set(), set()
+    uris = honoured.get("resourceSubscriptions")
+    named = uris if isinstance(uris, list) else []
+    fields = {field for field, value in honoured.items() if value is True}
+    return fields, {uri for uri in named if isinstance(uri, str)}
+
+
+def subscription_id(params: RawObject | None) -> Json:
+    """The id of the listen request that a notification belongs to, or None."""
+    meta = None if params is None else params.peek("_meta")
+    return meta.get(META_SUBSCRIPTION_ID) if isinstance(meta, dict) else None
+
+
+def event_to_legacy(method: str, params: RawObject | None) -> list[Piece] | None:
+    """An event for the client, without the subscription id; None: it is none for the client."""
+    if method == RESOURCE_UPDATED:
+        if params is None or not isinstance(params.peek("uri"), str):
+            return None
+    elif method not in LIST_CHANGES:
+        return None
+    head = b'{"jsonrpc":"2.0","method":"%s"' % method.encode("ascii")
+    members = rebuild_params(params)
+    if members == [b"{", b"}"]:
+        return [head, b"}\n"]
+    return [head, b',"params":', *members, b"}\n"]
+
+
+def rebuild_params(params: RawObject | None) -> list[Piece]:
+    """The text of the params without the subscription id, and without a `_meta` left empty."""
+    if params is None:
+        return [b"{", b"}"]
+    changes: dict[str, Piece | None] = {}
+    meta = params.peek("_meta")
+    if isinstance(meta, dict) and META_SUBSCRIPTION_ID in meta:
+        rest = parse_object(bytes(params.raw("_meta")))
+        changes["_meta"] = (
+            None if len(meta) == 1 else b"".join(rebuild(rest, {META_SUBSCRIPTION_ID: None}))
+        )
+    return rebuild(params, changes)
+
+
+def build_updated(uri: str) -> bytes:
+    """An update of a resource that the client may have missed."""
+    params: JsonObject = {"uri": uri}
+    return encode_json({"jsonrpc": "2.0", "method": RESOURCE_UPDATED, "params": params}) + b"\n"
+
+
+class ListChanges:
+    """Which list changes would tell the client nothing new.
+
+    A change is outstanding from the moment it is written until the client asks for the first
+    page of that list: what changes meanwhile is in the list that it will get.
+
+    Threads: the reader notes what the client asks for before it passes that on, the upstream
+    reader marks under the output lock. One step each: a change that is left out was made before
+    the client's next request for the list reaches the server.
+    """
+
+    def __init__(self) -> None:
+        self._outstanding: set[str] = set()
+
+    def note_asked(self, method: str) -> None:
+        """The client asks for the first page of a list."""
+        change = LIST_CHANGE_OF.get(method)
+        if change is not None:
+            self._outstanding.discard(change)
+
+    def mark(self, change: str) -> bool:
+        """The change has to be written, and is outstanding then; False: it says nothing new."""
+        if change in self._outstanding:
+            return False
+        self._outstanding.add(change)
+        return True
+
+
+class Comeback:
+    """When a stream that ended is opened again. Threads: the listen owner alone."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._at_once = 0
+        self._wait = limits.listen_wait_seconds
+
+    def after(self, *, is_lost: bool, lived_seconds: float) -> float:
+        """The seconds until the next one: none for a lost stream at first, then ever more."""
+        if lived_seconds >= self._limits.listen_life_seconds:
+            self._at_once, self._wait = 0, self._limits.listen_wait_seconds
+        if is_lost and self._at_once < self._limits.listen_tries:
+            self._at_once += 1
+            return 0.0
+        wait, self._wait = self._wait, min(2 * self._wait, self._limits.most_listen_wait_seconds)
+        return wait
 
 
 # endregion
@@ -3377,6 +3627,9 @@ class FrontEnd:
         cancel: Callable[[ClientKey], None],
         flush_requests: Callable[[], None],
         settle: Callable[[str, RawObject | None], bool],
+        start_listening: Callable[[], None],
+        takes_changes: Callable[[], bool],
+        note_asked: Callable[[str], None],
     ) -> None:
         self._descriptor = descriptor
         self._output = output
@@ -3387,6 +3640,10 @@ class FrontEnd:
         self._cancel = cancel
         self._flush_requests = flush_requests
         self._settle = settle
+        self._start_listening = start_listening
+        self._takes_changes = takes_changes
+        self._note_asked = note_asked
+        self.declares_logging = False  # set by the slot of initialize before the state is READY
         self.level: str | None = None  # of logging/setLevel
         self._answers: Mapping[str, Callable[[ClientKey, bytes, RawObject], None]] = {
             "ping": self._answer_ping,
@@ -3459,6 +3716,9 @@ class FrontEnd:
         if row is None or row.carried not in (Carried.NOTED, Carried.IGNORED):
             shown = clean_text(method, int(self._limits.shown_text))
             self._log.debug("bridge", f"ignored the notification {shown} of the client")
+        elif method == "notifications/initialized":
+            if self._lifecycle.state is State.READY:
+                self._start_listening()
         elif row.carried is Carried.NOTED:
             params = frame.object("params")
             key = None if params is None else id_key(params.get("requestId"))
@@ -3472,14 +3732,31 @@ class FrontEnd:
             return
         row = METHODS.get(method)
         error = self._not_ready_error(frame)
-        if error is None and (row is None or row.carried is not Carried.FORWARDED):
+        if error is None and not self._is_served(row):
             error = BridgeError(Cause.METHOD_NOT_FOUND)
         if error is not None:
             self._answer_error(raw_id, error)
         elif row is not None:
-            error = self._admit(ClientRequest(key, raw_id, row, frame.object("params")))
+            params = frame.object("params")
+            if method in LIST_METHODS and (params is None or "cursor" not in params):
+                self._note_asked(method)
+            error = self._admit(ClientRequest(key, raw_id, row, params))
             if error is not None:
                 self._answer_error(raw_id, error)
+
+    def _is_served(self, row: MethodRow | None) -> bool:
+        if row is not None and row.carried is Carried.SUBSCRIBED:
+            return self._takes_changes()
+        return row is not None and row.carried is Carried.FORWARDED
+
+    def forward_log(self, params: RawObject | None) -> None:
+        """On the upstream reader: a log message of the server, if the client wants it."""
+        level = self.level if self.declares_logging else None
+        pieces = log_to_legacy(params, level)
+        if pieces is None:
+            self._log.debug("bridge", "dropped a log message: below the level, or nobody asked")
+        else:
+            self._output.write_from(lambda: pieces, is_more=True)
 
     def _not_ready_error(self, frame: RawObject) -> BridgeError | None:
         state = self._lifecycle.state
@@ -3593,8 +3870,8 @@ class Slot:
     """
 
     __slots__ = (
-        "cancelled_for", "exchange", "gate", "is_asking", "outcome", "request", "reservation",
-        "started", "token", "wake",
+        "cancelled_for", "exchange", "gate", "is_asking", "meta", "outcome", "request",
+        "reservation", "started", "token", "wake",
     )  # fmt: skip
 
     def __init__(self, request: ClientRequest, started: float) -> None:
@@ -3603,7 +3880,8 @@ class Slot:
         self.outcome = Once()
         self.wake: Signal | None = None  # of the worker that attends to it
         self.gate: ProgressGate | None = None  # with a token alone
-        self.token = progress_token(request.params)
+        self.meta = client_meta(request.params)
+        self.token = progress_token(self.meta)
         self.cancelled_for: str | None = None  # the reason that the others hear
         self.is_asking = False  # set once, by the upstream reader: the rounds have a worker
         self.exchange: Exchange | None = None
@@ -3635,8 +3913,12 @@ class Slots:
         log: Log,
         fallback_name: str,
         asking: Asking,
+        request_change: Callable[[SubscriptionChange], None],
+        on_capabilities: Callable[[Json], None],
     ) -> None:
         self._asking = asking
+        self._request_change = request_change
+        self._on_capabilities = on_capabilities
         self._connection = connection
         self._lifecycle = lifecycle
         self._write_from = write_from
@@ -3659,10 +3941,17 @@ class Slots:
         if len(self._in_flight) >= self._limits.requests:
             self._log.warning("bridge", f"rejected {_shown(request)}: too many requests in flight")
             return BridgeError(Cause.TOO_MANY_REQUESTS)
+        uri = None
+        if request.row.carried is Carried.SUBSCRIBED:
+            uri = None if request.params is None else request.params.get_str("uri")
+            if uri is None:
+                return BridgeError(Cause.INVALID_PARAMS, "uri is a text")
         slot = Slot(request, self._clock.now())
         self._in_flight[request.key] = slot
         if request.method == "initialize":
             self._run_busy(slot, lambda: self._run_initialize(slot))
+        elif uri is not None:
+            self._request_change(SlotChange(self, slot, uri))
         elif request.method == "tools/list" and not self._has_tools:
             frame = build_response(request.raw_id, [b'{"tools":[]}'])  # an error ends Copilot's use
             self._workers.run(lambda: self._answer_with(slot, frame))
@@ -3743,6 +4032,14 @@ class Slots:
         self._write_from(lambda: self._take(slot, frame), is_more=is_more)
         self._let_go(slot)
 
+    def answer_change(self, slot: Slot) -> list[Piece] | None:
+        """Under the output lock: the frame that says that a change is done."""
+        return self._take(slot, build_response(slot.request.raw_id, [b"{}"]))
+
+    def fail_change(self, slot: Slot, error: BridgeError | None, reply: RawObject | None) -> None:
+        """The client has the error of the bridge, or that of the server."""
+        self._answer(slot, lambda: self._frame_of(slot.request, reply, error))
+
     def _answer_with(self, slot: Slot, frame: list[Piece]) -> None:
         self._answer(slot, lambda: frame)
 
@@ -3767,6 +4064,7 @@ class Slots:
         call = UpstreamCall(
             request.method,
             params_to_modern(request.params),
+            meta=meta_to_modern(slot.meta),
             has_progress=slot.token is not None,
             client_id=request.raw_id,
         )
@@ -3918,6 +4216,7 @@ class Slots:
         legacy = initialize_result(result, self._fallback_name)
         capabilities = legacy["capabilities"]
         self._has_tools = isinstance(capabilities, dict) and "tools" in capabilities
+        self._on_capabilities(capabilities)
         if not self._lifecycle.move(State.INITIALIZING, State.READY):
             raise SlotEndedError  # the bridge stops
         self._connection.settle_as_ready()
@@ -4036,6 +4335,7 @@ class Slots:
             call = UpstreamCall(
                 request.method,
                 retry_members(first, result, responses),
+                meta=meta_to_modern(slot.meta),
                 has_progress=slot.token is not None,
                 client_id=request.raw_id,
                 round_number=number,
@@ -4167,6 +4467,34 @@ class Slots:
             self._write_from(lambda: frames)
 
 
+class SlotChange:
+    """A change of the subscriptions, as its slot hands it to listen."""
+
+    __slots__ = ("_slot", "_slots", "is_added", "uri")
+
+    def __init__(self, slots: Slots, slot: Slot, uri: str) -> None:
+        self._slots = slots
+        self._slot = slot
+        self.uri = uri
+        self.is_added = slot.request.method == "resources/subscribe"
+
+    def is_over(self) -> bool:
+        """Has it been cancelled?"""
+        return self._slot.outcome.is_over()
+
+    def take_answer(self) -> list[Piece] | None:
+        """Under the output lock: the frame that says it is done."""
+        return self._slots.answer_change(self._slot)
+
+    def fail(self, error: BridgeError) -> None:
+        """The client has the error."""
+        self._slots.fail_change(self._slot, error, None)
+
+    def fail_with(self, reply: RawObject) -> None:
+        """The client has the error of the server."""
+        self._slots.fail_change(self._slot, None, reply)
+
+
 def slot_waker(slot: Slot) -> Callable[[], None]:
     """A function that wakes whoever waits for the slot at that moment."""
 
@@ -4187,6 +4515,363 @@ def _shown(request: ClientRequest) -> str:
 
 # endregion
 
+# region rooms listen ---------------------------------------------------------
+# The one owner of subscriptions/listen. Events go to the client on the thread that reads the
+# server, so that a list change comes before the result that the server wrote after it.
+
+
+class Stream:
+    """One listen request. A newer one takes its place with its first acknowledgment.
+
+    Threads: made by the owner; `acknowledged_at` is set by the upstream reader.
+    """
+
+    __slots__ = ("acknowledged_at", "change", "exchange", "number", "opened_at", "uris")
+
+    def __init__(
+        self, number: int, uris: tuple[str, ...], change: SubscriptionChange | None, now: float
+    ) -> None:
+        self.number = number
+        self.uris = uris
+        self.change = change  # the request of the client that it was opened for
+        self.opened_at = now
+        self.acknowledged_at: float | None = None
+        self.exchange: Exchange | None = None
+
+
+class Listener:
+    """The subscriptions of the client, and the stream that carries them.
+
+    Threads: the owner, run_owner(), opens and ends streams, one change at a time; the reader
+    calls start() and request_change(); the upstream reader handles events and acknowledgments,
+    and writes them under the output lock; the stop sequence calls stop(). `_active` and
+    `_has_gap` change under the output lock alone. The owner sleeps without a limit while a
+    stream is active.
+    """
+
+    def __init__(
+        self,
+        *,
+        connection: UpstreamConnection,
+        write_from: WriteFrom,
+        limits: Limits,
+        clock: Clock,
+        log: Log,
+        on_crash: Callable[[str, BaseException], None],
+    ) -> None:
+        self._connection = connection
+        self._write_from = write_from
+        self._limits = limits
+        self._clock = clock
+        self._log = log
+        self._on_crash = on_crash
+        self.list_changes = ListChanges()
+        self._kinds: tuple[ListKind, ...] = ()  # set by configure(), before READY
+        self._may_subscribe = False  # the same
+        self._start_once = Once()
+        self._stop_once = Once()
+        self._finished = threading.Event()
+        self._wake = Signal()
+        self._said: deque[Callable[[], None]] = deque()  # for the owner; append is one step
+        self._active: Stream | None = None
+        self._has_gap = True
+        # The owner's alone:
+        self._current: Stream | None = None  # what it knows to be active
+        self._is_wanted = True  # False: the server refused; only a change opens a stream
+        self._uris: tuple[str, ...] = ()
+        self._opening: Stream | None = None
+        self._waiting: deque[SubscriptionChange] = deque()
+        self._next_at: float | None = None  # when a new stream is due
+        self._numbers = itertools.count(1)
+        self._comeback = Comeback(limits)
+
+    def configure(self, capabilities: Json) -> None:
+        """What the server declares; before the state is READY."""
+        self._kinds = declared_kinds(capabilities)
+        self._may_subscribe = may_subscribe(capabilities)
+
+    def start(self) -> None:
+        """The stream opens, once, when the server declares anything to listen to."""
+        if (self._kinds or self._may_subscribe) and self._start_once.first():
+            self._next_at = self._clock.now()
+            start_thread("listen owner", self.run_owner)
+
+    def takes_changes(self) -> bool:
+        """Can the client subscribe to resources?"""
+        return self._may_subscribe and self._start_once.is_over()
+
+    def request_change(self, change: SubscriptionChange) -> None:
+        """The owner makes the change when it is its turn."""
+        self._tell(lambda: self._waiting.append(change))
+
+    def stop(self, seconds: float) -> None:
+        """Every stream is cancelled and the owner has ended, or `seconds` are over."""
+        if self._start_once.is_over() and self._stop_once.first():
+            self._wake.set()
+            self._finished.wait(seconds)
+
+    def run_owner(self) -> None:
+        """The owner's thread."""
+        try:
+            while not self._stop_once.is_over():
+                while self._said:
+                    self._said.popleft()()
+                self._go_on()
+                self._clock.wait(self._wake, self._next_moment())
+            for stream in (self._opening, self._current):
+                self._abandon(stream, "the client closed the connection")
+        except BaseException as error:  # noqa: BLE001  # no owner may end unseen
+            self._on_crash("the listen owner", error)
+        finally:
+            self._finished.set()
+
+    def _tell(self, command: Callable[[], None]) -> None:
+        self._said.append(command)
+        self._wake.set()
+
+    def _next_moment(self) -> float | None:
+        if self._said:
+            return self._clock.now()
+        if self._opening is not None:
+            return self._opening.opened_at + self._limits.listen_seconds
+        return self._next_at
+
+    def _go_on(self) -> None:
+        """What is due now."""
+        now = self._clock.now()
+        opening = self._opening
+        if opening is not None and now >= opening.opened_at + self._limits.listen_seconds:
+            self._opening = None
+            self._abandon(opening, "no acknowledgment in time")
+            limit = self._limits.listen_seconds
+            detail = f"subscriptions/listen: no acknowledgment in {limit:g} s"
+            self._handle_failure(opening, BridgeError(Cause.TIMEOUT, detail))
+        while self._opening is None and self._waiting:
+            self._begin_change(self._waiting.popleft())
+        if self._opening is None and self._next_at is not None and now >= self._next_at:
+            self._open(self._uris, None)
+
+    def _begin_change(self, change: SubscriptionChange) -> None:
+        if change.is_over():
+            return
+        has = change.uri in self._uris
+        if has == change.is_added:
+            self._write_from(change.take_answer)
+        elif change.is_added:
+            self._open((*self._uris, change.uri), change)
+        else:
+            left = tuple(uri for uri in self._uris if uri != change.uri)
+            if left or self._kinds:
+                self._open(left, change)
+            else:
+                self._end_last(change)
+
+    def _end_last(self, change: SubscriptionChange) -> None:
+        """Nothing is left to listen to: the answer, and then the end of the stream."""
+
+        def produce() -> list[Piece] | None:
+            self._active = None
+            return change.take_answer()
+
+        self._write_from(produce)
+        ended, self._current = self._current, None
+        self._uris, self._next_at, self._is_wanted = (), None, False
+        self._abandon(ended, "no subscription is left")
+
+    def _open(self, uris: tuple[str, ...], change: SubscriptionChange | None) -> None:
+        self._next_at = None
+        stream = Stream(next(self._numbers), uris, change, self._clock.now())
+        self._opening = stream
+        call = UpstreamCall("subscriptions/listen", build_filter(self._kinds, uris))
+        exchange = self._connection.prepare(
+            call,
+            lambda: self._tell(lambda: self._handle_end(stream)),
+            None,
+            lambda method, params: self._handle_event(stream, method, params),
+        )
+        stream.exchange = exchange
+        try:
+            self._connection.send(exchange)
+            self._connection.flush()
+        except BridgeError as error:
+            self._opening = None
+            self._handle_failure(stream, error)
+
+    def _abandon(self, stream: Stream | None, reason: str) -> None:
+        if stream is not None and stream.exchange is not None:
+            self._connection.abandon(stream.exchange, reason, "cancelled")
+
+    def _handle_event(self, stream: Stream, method: str, params: RawObject | None) -> None:
+        """On the upstream reader: one notification of a stream."""
+        if method == ACKNOWLEDGED:
+            self._handle_acknowledgment(stream, params)
+        elif method == "notifications/cancelled":
+            self._tell(lambda: self._handle_end(stream))
+        else:
+            pieces = event_to_legacy(method, params)
+            if pieces is None:
+                self._log.debug("mcp_router", "dropped an event that is none for the client")
+                return
+            event = pieces
+
+            def produce() -> list[Piece] | None:
+                if self._active is not stream:
+                    return None
+                if method in LIST_CHANGES and not self.list_changes.mark(method):
+                    return None
+                return event
+
+            self._write_from(produce, is_more=True)
+
+    def _handle_acknowledgment(self, stream: Stream, params: RawObject | None) -> None:
+        """On the upstream reader: the answer of a change, and what was missed in a gap."""
+        fields, uris = read_acknowledgment(params)
+        is_first = stream.acknowledged_at is None
+        stream.acknowledged_at = self._clock.now()
+
+        def produce() -> list[Piece] | None:
+            active = self._active
+            if active is not None and active.number > stream.number:
+                return None
+            pieces: list[Piece] = []
+            if is_first:
+                if stream.change is not None and stream.change.is_over():
+                    return None  # the client wants no answer any more: all stays as it was
+                self._active = stream
+                if stream.change is not None:
+                    pieces += stream.change.take_answer() or ()
+            if self._has_gap or not is_first:
+                self._has_gap = False
+                pieces += self._missed(stream, fields)
+            return pieces
+
+        self._write_from(produce, is_more=True)
+        if is_first:
+            self._tell(lambda: self._handle_first(stream, uris))
+
+    def _missed(self, stream: Stream, fields: set[str]) -> list[Piece]:
+        """Under the output lock: what the client may not have heard of."""
+        pieces: list[Piece] = []
+        for kind in self._kinds:
+            if kind.filter_field in fields and self.list_changes.mark(kind.change):
+                pieces += event_to_legacy(kind.change, None) or ()
+        pieces += (build_updated(uri) for uri in stream.uris)
+        return pieces
+
+    def _handle_first(self, stream: Stream, uris: set[str]) -> None:
+        """On the owner: a stream has been acknowledged."""
+        if stream is not self._opening:
+            return
+        self._opening = None
+        if self._active is not stream:
+            self._abandon(stream, "the client canceled the request")
+            return
+        old, self._current = self._current, stream
+        self._uris, self._is_wanted = stream.uris, True
+        self._abandon(old, "a newer stream took its place")
+        for uri in stream.uris:
+            if uri not in uris:
+                shown = clean_text(uri, int(self._limits.shown_text))
+                self._log.warning(
+                    "bridge", f"the upstream server sends no updates of the resource {shown}"
+                )
+
+    def _handle_end(self, stream: Stream) -> None:
+        """On the owner: a stream has ended by a reply, a failure, or the server's cancellation."""
+        exchange = stream.exchange
+        if exchange is None or stream not in (self._opening, self._current):
+            return
+        self._connection.forget(exchange)
+        if stream is self._opening:
+            self._opening = None
+        else:
+            self._current = None
+        self._write_from(lambda: self._leave_gap(stream))
+        if exchange.failure is not None:
+            self._handle_failure(stream, exchange.failure)
+        elif exchange.reply is not None and "error" in exchange.reply:
+            self._handle_refusal(stream, exchange.reply)
+        elif stream.change is not None and stream.acknowledged_at is None:
+            detail = "the listen stream ended before its acknowledgment"
+            self._fail_change(stream.change, BridgeError(Cause.INVALID_RESPONSE, detail))
+        else:
+            wait = self._come_back(stream, is_lost=False)
+            self._log.info(
+                "bridge",
+                f"the upstream server ended the listen stream. A new stream follows in {wait:g} s.",
+            )
+
+    def _leave_gap(self, stream: Stream) -> None:
+        """Under the output lock: what happens from here on reaches no stream."""
+        if self._active is stream:
+            self._active, self._has_gap = None, True
+
+    def _come_back(self, stream: Stream, *, is_lost: bool) -> float:
+        """A new stream is due after the seconds that are returned."""
+        now = self._clock.now()
+        lived = 0.0 if stream.acknowledged_at is None else now - stream.acknowledged_at
+        wait = self._comeback.after(is_lost=is_lost, lived_seconds=lived)
+        self._next_at = now + wait
+        return wait
+
+    def _handle_failure(self, stream: Stream, error: BridgeError) -> None:
+        if error.cause in (Cause.UPSTREAM_EXITED, Cause.CLOSED):
+            return  # the bridge stops
+        if stream.change is not None and stream.acknowledged_at is None:
+            self._fail_change(stream.change, error)
+            return
+        is_lost = error.cause in (Cause.TIMEOUT, Cause.TRANSPORT_FAILED, Cause.TOO_MANY_REQUESTS)
+        if not is_lost:
+            self._is_wanted = False
+            self._log.warning(
+                "bridge",
+                f"cannot start the listen stream: {error.cause.value}. The client gets no list"
+                " changes.",
+            )
+            return
+        wait = self._come_back(stream, is_lost=True)
+        self._log.warning(
+            "bridge",
+            f"the listen stream ended: {error.cause.value}. A new stream follows in {wait:g} s.",
+        )
+
+    def _handle_refusal(self, stream: Stream, reply: RawObject) -> None:
+        """The server answered with an error: only a change of the subscriptions opens again."""
+        code, message = parse_error_reply(reply) or (0, "")
+        if stream.change is not None and stream.acknowledged_at is None:
+            self._log.warning(
+                "bridge",
+                "the listen stream for a change of the subscriptions failed: error"
+                f" {code}: {clean_text(message, int(self._limits.shown_text))}",
+            )
+            stream.change.fail_with(reply)
+            self._resume()
+            return
+        self._is_wanted = False
+        self._log.warning(
+            "bridge",
+            f"the upstream server refused the listen stream with the error {code}:"
+            f" {clean_text(message, int(self._limits.shown_text))}. The bridge sends no more list"
+            " changes.",
+        )
+
+    def _fail_change(self, change: SubscriptionChange, error: BridgeError) -> None:
+        """The client gets the error; the old stream and the old URIs stay."""
+        self._log.warning(
+            "bridge",
+            "the listen stream for a change of the subscriptions failed: " + error.cause.value,
+        )
+        change.fail(error)
+        self._resume()
+
+    def _resume(self) -> None:
+        """After a failed change: without a stream, the next try is due again."""
+        if self._current is None and self._is_wanted:
+            self._next_at = self._clock.now() + self._limits.listen_wait_seconds
+
+
+# endregion
+
 # region rooms upstream -------------------------------------------------------
 # Our requests to the server by id, and what the server says. A reply counts only for a request
 # that waits, with its id as we wrote it; a request of the server is never answered.
@@ -4196,17 +4881,21 @@ class UpstreamExchange:
     """A request to the server while it waits. `reply` or `failure` is set before `on_settled`."""
 
     __slots__ = (
-        "call", "failure", "on_progress", "on_settled", "reply", "request_id", "started"
+        "call", "failure", "on_event", "on_progress", "on_settled", "reply", "request_id",
+        "started",
     )  # fmt: skip
 
     def __init__(
         self,
         request_id: int,
         call: UpstreamCall,
+        *,
         on_settled: Callable[[], None],
         on_progress: ProgressSink | None,
+        on_event: EventSink | None,
         started: float,
     ) -> None:
+        self.on_event = on_event  # of a listen stream
         self.request_id = request_id
         self.call = call
         self.on_settled = on_settled
@@ -4232,7 +4921,11 @@ class Connection:
         log: Log,
         on_lost: Callable[[str], None],
         on_pause: Callable[[], None],
+        on_log: Callable[[RawObject | None], None],
+        get_level: Callable[[], str | None],
     ) -> None:
+        self._on_log = on_log
+        self._get_level = get_level
         self._open_transport = open_transport
         self._limits = limits
         self._clock = clock
@@ -4248,7 +4941,12 @@ class Connection:
         """The server runs. Raises BridgeError SPAWN_FAILED."""
         self._envelope = build_envelope(client_info, capabilities)
         self._reader = ServerReader(
-            self._limits, self._clock, self._log, on_lost=self._on_lost, on_pause=self._on_pause
+            self._limits,
+            self._clock,
+            self._log,
+            on_lost=self._on_lost,
+            on_pause=self._on_pause,
+            on_log=self._on_log,
         )
         self._transport = self._open_transport(self._reader)
         if not self._is_shut:
@@ -4257,12 +4955,16 @@ class Connection:
             self.close()
 
     def prepare(
-        self, call: UpstreamCall, on_settled: Callable[[], None], on_progress: ProgressSink | None
+        self,
+        call: UpstreamCall,
+        on_settled: Callable[[], None],
+        on_progress: ProgressSink | None,
+        on_event: EventSink | None = None,
     ) -> UpstreamExchange:
         """An exchange with an id of its own, which a reply will find."""
         if self._reader is None:
             raise BridgeError(Cause.TRANSPORT_FAILED)
-        return self._reader.prepare(call, on_settled, on_progress)
+        return self._reader.prepare(call, on_settled, on_progress, on_event)
 
     def send(self, exchange: Exchange) -> None:
         """The request goes out with the next flush(). Raises BridgeError: it never will."""
@@ -4271,10 +4973,17 @@ class Connection:
             raise BridgeError(Cause.TRANSPORT_FAILED)
         try:
             reader.check_alive()
-            transport.queue(build_request(exchange.request_id, exchange.call, self._envelope))
+            transport.queue(
+                build_request(exchange.request_id, exchange.call, self._envelope, self._get_level())
+            )
         except BridgeError as error:
             if reader.forget(exchange.request_id, error.cause.value):
                 raise  # else it has been settled with the end of the server
+
+    def forget(self, exchange: Exchange) -> None:
+        """The server has ended it in its own way: it is not told."""
+        if self._reader is not None:
+            self._reader.forget(exchange.request_id, "ended by the server")
 
     def flush(self) -> None:
         """All that was sent is out, as far as the server takes it; nobody waits."""
@@ -4330,7 +5039,9 @@ class ServerReader:
         *,
         on_lost: Callable[[str], None],
         on_pause: Callable[[], None],
+        on_log: Callable[[RawObject | None], None],
     ) -> None:
+        self._on_log = on_log
         self._limits = limits
         self._clock = clock
         self._log = log
@@ -4344,11 +5055,20 @@ class ServerReader:
         self._loss = Once()
 
     def prepare(
-        self, call: UpstreamCall, on_settled: Callable[[], None], on_progress: ProgressSink | None
+        self,
+        call: UpstreamCall,
+        on_settled: Callable[[], None],
+        on_progress: ProgressSink | None,
+        on_event: EventSink | None,
     ) -> UpstreamExchange:
         """A new exchange in the table."""
         exchange = UpstreamExchange(
-            next(self._ids), call, on_settled, on_progress, self._clock.now()
+            next(self._ids),
+            call,
+            on_settled=on_settled,
+            on_progress=on_progress,
+            on_event=on_event,
+            started=self._clock.now(),
         )
         self._exchanges[exchange.request_id] = exchange
         return exchange
@@ -4482,8 +5202,21 @@ class ServerReader:
             )
         elif method == "notifications/progress":
             self._handle_progress(frame)
-        else:
+        elif method == "notifications/message":
+            self._on_log(frame.object("params"))
+        elif not self._handle_event(method or "", frame.object("params")):
             self._log.debug("mcp_router", f"dropped the notification {shown} of the server")
+
+    def _handle_event(self, method: str, params: RawObject | None) -> bool:
+        """A notification of a listen stream; on stdio its id alone tells which."""
+        stream = subscription_id(params)
+        if method == "notifications/cancelled" and params is not None:
+            stream = params.get("requestId")
+        exchange = self._exchanges.get(stream) if type(stream) is int else None
+        if exchange is None or exchange.on_event is None:
+            return False
+        exchange.on_event(method, params)
+        return True
 
     def _handle_progress(self, frame: RawObject) -> None:
         params = frame.object("params")
@@ -5071,8 +5804,18 @@ class Bridge:
             log=log,
             on_lost=self._handle_loss,
             on_pause=self._output.flush,
+            on_log=self._forward_log,
+            get_level=lambda: self.front_end.level,
         )
         self._pending = PendingTable()
+        self._listener = Listener(
+            connection=self._connection,
+            write_from=self._output.write_from,
+            limits=limits,
+            clock=self._clock,
+            log=log,
+            on_crash=self._handle_crash,
+        )
         self._slots = Slots(
             connection=self._connection,
             lifecycle=self._lifecycle,
@@ -5083,6 +5826,8 @@ class Bridge:
             log=log,
             fallback_name=fallback_name,
             asking=self._pending,
+            request_change=self._listener.request_change,
+            on_capabilities=self._handle_capabilities,
         )
         self.front_end = FrontEnd(
             descriptor=stdin,
@@ -5094,6 +5839,9 @@ class Bridge:
             cancel=self._slots.cancel,
             flush_requests=self._connection.flush,
             settle=self._pending.settle,
+            start_listening=self._listener.start,
+            takes_changes=self._listener.takes_changes,
+            note_asked=self._listener.list_changes.note_asked,
         )
 
     def _open_child(self, receiver: Receiver) -> Transport:
@@ -5135,6 +5883,15 @@ class Bridge:
         if not self.request_stop(StopReason.END_OF_INPUT):
             self._hurry.set()
 
+    def _forward_log(self, params: RawObject | None) -> None:
+        self.front_end.forward_log(params)  # which is built after the connection
+
+    def _handle_capabilities(self, capabilities: Json) -> None:
+        """What the server declares, before the state is READY."""
+        self._listener.configure(capabilities)
+        declared = capabilities if isinstance(capabilities, dict) else {}
+        self.front_end.declares_logging = "logging" in declared
+
     def _handle_loss(self, status: str) -> None:
         self._lifecycle.close(BridgeError(Cause.UPSTREAM_EXITED))
         if self.request_stop(StopReason.SERVER_LOST):
@@ -5164,6 +5921,7 @@ class Bridge:
             self._slots.fail_all(BridgeError(Cause.UPSTREAM_EXITED), self._reason.value)
         else:
             self._slots.end_all(self._reason.value)
+        self._listener.stop(self._limits.grace_seconds)
         # 2. The slots end: they tell the server, or write the failure.
         self._slots.wait_empty(self._clock.now() + self._limits.grace_seconds)
         # 3. The client hears no more.

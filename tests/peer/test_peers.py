@@ -24,8 +24,6 @@ BRIDGE = ROOT / "mcp_bridge_vscode.py"
 RECORDER = ROOT / "tests" / "support" / "recorder.py"
 VISIT_SECONDS = 120.0
 
-not_built_yet = pytest.mark.xfail(reason="the bridge does not do it yet")  # strict: see pyproject
-
 CLIENTS = ("python", "npm")
 SERVERS = ("python", "npm")
 
@@ -221,7 +219,6 @@ def test_a_cancelled_call_stops_the_server_and_gets_no_answer(visit: Visit) -> N
     assert upstream["id"] in told
 
 
-@not_built_yet
 def test_log_messages_come_from_the_level_on(visit: Visit) -> None:
     logs = section(visit, "hears_logs")["logs"]
     assert logs == [
@@ -230,7 +227,6 @@ def test_log_messages_come_from_the_level_on(visit: Visit) -> None:
     ]
 
 
-@not_built_yet
 def test_a_change_of_a_subscribed_resource_is_heard(visit: Visit) -> None:
     changes = section(visit, "hears_changes")["changes"]
     updated = [one for one in changes if one["method"] == "notifications/resources/updated"]
