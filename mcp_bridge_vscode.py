@@ -5992,10 +5992,14 @@ if TYPE_CHECKING:
 
 DEMO_MOST_SECONDS: Final = 3600  # the bridge's own limit for a tools/call
 DEMO_MOST_STEPS: Final = 1000
+DEMO_MOST_STATES: Final = 1000  # the oldest is forgotten
+DEMO_NOT_DECLARED: Final = -32021  # basic/index: the client cannot do what a request needs
+DEMO_COUNTER: Final = "demo:///counter"
 DEMO_GREETING: Final = "demo:///greeting/"
 DEMO_TEXTS: Final = {  # what resources/read gives: type, text
     "demo:///readme": ("text/plain", "This server is a part of mcp-bridge-vscode."),
     "demo:///styles": ("application/json", '["formal", "friendly", "pirate"]'),
+    DEMO_COUNTER: ("text/plain", "COUNT"),
 }
 DEMO_VALUES: Final = {  # of an argument, for completion/complete
     "name": ("Ada", "Alan", "Grace", "Katherine"),
@@ -6006,9 +6010,45 @@ DEMO_LISTS: Final = {  # what the lists answer, as JSON; tools/list is made of D
         "arguments": [{"name": "name", "required": true}, {"name": "style"}]}]}""",
     "resources/list": """{"resources": [
         {"uri": "demo:///readme", "name": "readme", "mimeType": "text/plain"},
-        {"uri": "demo:///styles", "name": "styles", "mimeType": "application/json"}]}""",
+        {"uri": "demo:///styles", "name": "styles", "mimeType": "application/json"},
+        {"uri": "demo:///counter", "name": "counter", "title": "Counter at COUNT",
+            "mimeType": "text/plain"}]}""",
     "resources/templates/list": """{"resourceTemplates": [
         {"uriTemplate": "demo:///greeting/{name}", "name": "greeting"}]}""",
+}
+DEMO_ASKS: Final = {  # the rounds of a tool that asks, as JSON: the inputRequests of each
+    "ask_name": """[{"person": {"method": "elicitation/create", "params": {"mode": "form",
+        "message": "Who are you?", "requestedSchema": {"type": "object", "required": ["name"],
+        "properties": {
+            "name": {"type": "string", "title": "Your name", "minLength": 1},
+            "age": {"type": "integer", "title": "Your age", "minimum": 0, "maximum": 150},
+            "style": {"type": "string", "title": "How to greet you", "default": "friendly",
+                "enum": ["formal", "friendly", "pirate"]},
+            "drinks": {"type": "array", "title": "What you drink", "items": {"anyOf": [
+                {"const": "t", "title": "Tea"}, {"const": "c", "title": "Coffee"}]}}}}}}}]""",
+    "ask_confirm": """[{"sure": {"method": "elicitation/create", "params": {"mode": "form",
+        "message": "Are you sure?", "requestedSchema": {"type": "object", "properties": {}}}}}]""",
+    "ask_url": """[{"page": {"method": "elicitation/create", "params": {"mode": "url",
+        "message": "Look at this page.", "url": "https://example.com/step"}}}, {"page": {
+        "method": "elicitation/create", "params": {"mode": "url",
+        "message": "Not done yet: look at the page.", "url": "https://example.com/step"}}}]""",
+    "think": """[{"color": {"method": "sampling/createMessage", "params": {"maxTokens": 50,
+        "messages": [{"role": "user", "content": {"type": "text",
+        "text": "Which color has the sky? Say one word."}}]}}}]""",
+    "list_roots": """[{"folders": {"method": "roots/list"}}]""",
+    "ask_rounds": """[{"pizza": {"method": "elicitation/create", "params": {
+        "message": "Which pizza?", "requestedSchema": {"type": "object", "required": ["kind"],
+        "properties": {"kind": {"type": "string", "title": "Kind", "oneOf": [
+            {"const": "m", "title": "Margherita"}, {"const": "n", "title": "Napoli"}]}}}}}},
+        {"door": {"method": "elicitation/create", "params": {"mode": "form",
+        "message": "Where to?", "requestedSchema": {"type": "object", "properties": {
+            "floor": {"type": "number", "title": "Floor", "minimum": -1},
+            "mail": {"type": "string", "title": "Mail", "format": "email"},
+            "ring": {"type": "boolean", "title": "Ring the bell"}}}}},
+        "wish": {"method": "sampling/createMessage", "params": {"maxTokens": 50, "messages": [
+        {"role": "user", "content": {"type": "text", "text": "Wish a good meal."}}]}}},
+        {"sure": {"method": "elicitation/create", "params": {"mode": "form",
+        "message": "Order it?", "requestedSchema": {"type": "object", "properties": {}}}}}]""",
 }
 
 
@@ -6043,6 +6083,11 @@ def number_of(value: object) -> int | float | None:
     return value if abs(value) <= sys.float_info.max else None  # false for NaN, too
 
 
+def objects_of(value: object) -> list[JsonObject]:
+    """The items when it is a list; one that is no object as an empty one."""
+    return [object_of(item) for item in value] if isinstance(value, list) else []
+
+
 class DemoError(Exception):
     """An error answer."""
 
@@ -6063,6 +6108,8 @@ class DemoCall:
         self.meta = object_of(self.params.get("_meta"))
         self.arguments = object_of(self.params.get("arguments"))
         self.cancelled = threading.Event()
+        self.topics: list[Json] = []  # of a listen stream: what it is to hear of
+        self.stream_meta: JsonObject = {META_SUBSCRIPTION_ID: request_id}
 
     def send_progress(self, progress: int, total: int) -> None:
         """The client hears how far the request is, when it gave a token for that."""
@@ -6124,15 +6171,99 @@ def call_slow(call: DemoCall) -> JsonObject | None:
     return None
 
 
-def call_refused_schema(call: DemoCall) -> JsonObject:
+def call_names(call: DemoCall) -> JsonObject:
     """The names of the arguments that arrived."""
     return tool_text("arguments: " + (", ".join(sorted(call.arguments)) or "none"))
+
+
+def check_declared(call: DemoCall, rounds: list[JsonObject]) -> None:
+    """Raises DemoError when a question needs what the client did not declare."""
+    declared = object_of(call.meta.get(META_CLIENT_CAPABILITIES))
+    missing: JsonObject = {}
+    for ask in (object_of(ask) for asks in rounds for ask in asks.values()):
+        kind = text_of(ask.get("method")).partition("/")[0]  # is the name of the capability
+        modes, mode = declared.get(kind), ""
+        if kind == "elicitation":
+            mode = text_of(object_of(ask.get("params")).get("mode")) or "form"
+        if not isinstance(modes, dict) or (mode and mode not in (modes or {"form"})):
+            missing[kind] = {**object_of(missing.get(kind)), **({mode: {}} if mode else {})}
+    if missing:
+        words = f"the tool asks for what the client did not declare: {', '.join(missing)}"
+        raise DemoError(DEMO_NOT_DECLARED, words, {"requiredCapabilities": missing})
+
+
+def words_of_response(ask: JsonObject, response: JsonObject) -> str:
+    """What was answered; nothing when it is no answer to the question."""
+    action, params = text_of(response.get("action")), object_of(ask.get("params"))
+    content = object_of(response.get("content"))
+    if response and ask["method"] == "sampling/createMessage":
+        return text_of(content.get("text")) or "no text"
+    if response and ask["method"] == "roots/list":
+        uris = [text_of(root.get("uri")) for root in objects_of(response.get("roots"))]
+        return ", ".join(uris) or "none"
+    if action != "accept" or "url" in params:
+        return action if action in _ACTIONS else ""
+    read = compile_form(params["requestedSchema"]).read(content)
+    return "" if read is None else encode_json(read).decode() if read else action
+
+
+def call_asking(call: DemoCall) -> JsonObject:
+    """The questions of the tool's next round; after the last, or a refusal, what was answered.
+
+    A round with an answer that is missing or none is asked again, see basic/patterns/mrtr.
+    """
+    tool, number, said = text_of(call.params.get("name")), 0, ""
+    rounds, states = objects_of(parse_json(DEMO_ASKS[tool].encode())), call.server.states
+    if "requestState" in call.params:
+        of_tool, number, said = states.get(text_of(call.params["requestState"]), ("", 0, ""))
+        if of_tool != tool:
+            raise DemoError(-32602, "the requestState was not given out by this tool")
+    given = object_of(call.params.get("inputResponses"))
+    responses = {key: object_of(given.get(key)) for key in rounds[number]}
+    words = {k: words_of_response(object_of(rounds[number][k]), r) for k, r in responses.items()}
+    if all(words.values()):
+        said = "; ".join(filter(None, [said, *(f"{k}: {w}" for k, w in words.items())]))
+        number += 1
+        refused = any(r.get("action", "accept") != "accept" for r in responses.values())
+        if refused or number == len(rounds):
+            return tool_text(said)
+    check_declared(call, rounds)
+    result: JsonObject = {"resultType": "input_required", "inputRequests": rounds[number]}
+    if len(rounds) > 1:
+        state = f"{tool}, round {number + 1} of {len(rounds)}, answers: {said or 'none'}"
+        states[state] = (tool, number, said)
+        if len(states) > DEMO_MOST_STATES:
+            del states[next(iter(states))]
+        result["requestState"] = state
+    return result
+
+
+def call_toggle_tool(call: DemoCall) -> JsonObject:
+    """The tool `extra` comes or goes, which is told before the answer."""
+    call.server.has_extra = not call.server.has_extra
+    call.server.announce("toolsListChanged", "notifications/tools/list_changed", {})
+    return tool_text(f"extra is {'there' if call.server.has_extra else 'gone'}")
+
+
+def call_count(call: DemoCall) -> JsonObject:
+    """The counter goes up: the resource and its title in the list change."""
+    call.server.count += 1
+    call.server.announce(DEMO_COUNTER, "notifications/resources/updated", {"uri": DEMO_COUNTER})
+    call.server.announce("resourcesListChanged", "notifications/resources/list_changed", {})
+    return tool_text(f"the counter is at {call.server.count}")
+
+
+def call_log_levels(call: DemoCall) -> JsonObject:
+    """One log message of each level, as far as the client asked for it."""
+    for level in LOG_LEVELS:
+        call.send_log(level, f"a message of level {level}")
+    return tool_text("logged")
 
 
 DEMO_TOOLS: Final[dict[str, tuple[DemoFunction, str]]] = {  # what tools/list says of it, as JSON
     "add": (
         call_add,
-        """{"title": "Add", "description": "Adds two numbers.",
+        """{"description": "Adds two numbers.",
         "inputSchema": {"type": "object", "required": ["a", "b"],
             "properties": {"a": {"type": "number"}, "b": {"type": "number"}}},
         "outputSchema": {"type": "object", "required": ["sum"],
@@ -6140,20 +6271,20 @@ DEMO_TOOLS: Final[dict[str, tuple[DemoFunction, str]]] = {  # what tools/list sa
     ),
     "echo": (
         call_echo,
-        """{"title": "Echo", "description": "Returns the text.",
+        """{"description": "Returns the text.",
         "inputSchema": {"type": "object", "required": ["text"],
             "properties": {"text": {"type": "string"}}}}""",
     ),
     "slow": (
         call_slow,
-        """{"title": "Slow", "description": "Takes its time, and tells how far it is.",
+        """{"description": "Takes its time, and tells how far it is.",
         "inputSchema": {"type": "object", "properties": {
             "seconds": {"type": "number", "minimum": 0, "maximum": 3600},
             "steps": {"type": "integer", "minimum": 1, "maximum": 1000}}}}""",
     ),
     "refused_schema": (  # VS Code omits the tool for each line of this, a chat stops at the last
-        call_refused_schema,
-        """{"title": "Refused schema", "description": "Has a schema that VS Code would refuse.",
+        call_names,
+        """{"description": "Has a schema that VS Code would refuse.",
         "inputSchema": {"type": "object",
             "$schema": "https://example.com/no-such-dialect",
             "required": ["tags", "tags"],
@@ -6167,16 +6298,29 @@ DEMO_TOOLS: Final[dict[str, tuple[DemoFunction, str]]] = {  # what tools/list sa
                 "gone": null,
                 "tags": {"type": "array"}}}}""",
     ),
+    "ask_name": (call_asking, '{"description": "Asks with a form."}'),
+    "ask_confirm": (call_asking, '{"description": "Asks with a form that has no field."}'),
+    "ask_url": (call_asking, '{"description": "Asks to open a page, twice the same."}'),
+    "think": (call_asking, '{"description": "Asks the client\'s model."}'),
+    "list_roots": (call_asking, '{"description": "Asks for the folders."}'),
+    "ask_rounds": (call_asking, '{"description": "Asks several things, in three rounds."}'),
+    "toggle_tool": (call_toggle_tool, '{"description": "Adds the tool extra, or takes it away."}'),
+    "count": (call_count, '{"description": "Changes the resource demo:///counter."}'),
+    "log_levels": (call_log_levels, '{"description": "Logs a message of each level."}'),
+    "extra": (call_names, '{"description": "Is there after toggle_tool."}'),
 }
 
 
 def demo_discover(_call: DemoCall) -> JsonObject:
     """What the server is and can do."""
-    kinds = ("tools", "prompts", "resources", "completions", "logging")
     return {
         "supportedVersions": [MODERN_VERSION],
-        "capabilities": {kind: {} for kind in kinds},
-        "instructions": "A server to try mcp-bridge-vscode with. Its tools change nothing.",
+        "capabilities": {
+            **{kind: {} for kind in ("prompts", "completions", "logging")},
+            "tools": {"listChanged": True},
+            "resources": {"listChanged": True, "subscribe": True},
+        },
+        "instructions": "A server to try mcp-bridge-vscode with. Its tools change only itself.",
     }
 
 
@@ -6185,18 +6329,23 @@ def demo_list(call: DemoCall) -> JsonObject:
     if "cursor" in call.params:
         raise DemoError(-32602, "the lists of this server have one page and no cursor")
     if call.method in DEMO_LISTS:
-        return object_of(parse_json(DEMO_LISTS[call.method].encode()))
-    hints: JsonObject = {"annotations": {"readOnlyHint": True}}
-    rows = {name: object_of(parse_json(row[1].encode())) for name, row in DEMO_TOOLS.items()}
-    return {"tools": [{"name": name, **row, **hints} for name, row in rows.items()]}
+        text = DEMO_LISTS[call.method].replace("COUNT", str(call.server.count))
+        return object_of(parse_json(text.encode()))
+    tools: list[Json] = []
+    for name, (_, text) in DEMO_TOOLS.items():
+        if name != "extra" or call.server.has_extra:
+            common: JsonObject = {"name": name, "title": name.replace("_", " ").capitalize()}
+            common.update(inputSchema={"type": "object"}, annotations={"readOnlyHint": True})
+            tools.append({**common, **object_of(parse_json(text.encode()))})
+    return {"tools": tools}
 
 
 def demo_call_tool(call: DemoCall) -> JsonObject | None:
     """What the tool answers."""
-    row = DEMO_TOOLS.get(text_of(call.params.get("name")))
-    if row is None:
+    name = text_of(call.params.get("name"))
+    if name not in DEMO_TOOLS or (name == "extra" and not call.server.has_extra):
         raise DemoError(-32602, "unknown tool")
-    return row[0](call)
+    return DEMO_TOOLS[name][0](call)
 
 
 def demo_get_prompt(call: DemoCall) -> JsonObject:
@@ -6216,6 +6365,7 @@ def demo_read_resource(call: DemoCall) -> JsonObject:
     if uri not in DEMO_TEXTS and not name:
         raise DemoError(-32602, "Resource not found", {"uri": uri})
     mime_type, text = DEMO_TEXTS.get(uri, ("text/plain", f"Good day, {name}."))
+    text = str(call.server.count) if uri == DEMO_COUNTER else text
     return {"contents": [{"uri": uri, "mimeType": mime_type, "text": text}]}
 
 
@@ -6230,6 +6380,20 @@ def demo_complete(call: DemoCall) -> JsonObject:
     return {"completion": {"values": [v for v in values if v.lower().startswith(typed)]}}
 
 
+def demo_listen(call: DemoCall) -> None:
+    """The stream is acknowledged and open; the answer comes with its end."""
+    asked = call.params.get("notifications")
+    if not isinstance(asked, dict):
+        raise DemoError(-32602, "the params have no notifications")
+    uris, kinds = asked.get("resourceSubscriptions"), ("toolsListChanged", "resourcesListChanged")
+    call.topics = [kind for kind in kinds if asked.get(kind) is True]
+    honored: JsonObject = {text_of(kind): True for kind in call.topics}
+    if isinstance(uris, list):
+        honored["resourceSubscriptions"] = known = [u for u in uris if text_of(u) in DEMO_TEXTS]
+        call.topics += known
+    call.server.start_stream(call, honored)
+
+
 DEMO_METHODS: Final[dict[str, DemoFunction]] = {
     "server/discover": demo_discover,
     "tools/list": demo_list,
@@ -6240,6 +6404,7 @@ DEMO_METHODS: Final[dict[str, DemoFunction]] = {
     "resources/templates/list": demo_list,
     "resources/read": demo_read_resource,
     "completion/complete": demo_complete,
+    "subscriptions/listen": demo_listen,
 }
 DEMO_UNCACHED: Final = frozenset({"tools/call", "prompts/get", "completion/complete"})
 
@@ -6267,7 +6432,7 @@ def demo_answer(call: DemoCall) -> JsonObject | None:
 class DemoServer:
     """The server on two descriptors.
 
-    Threads: run() reads and answers; each call of `slow` answers from a thread of its own.
+    Threads: run() reads, answers and changes; each call of `slow` answers from its own thread.
     """
 
     def __init__(self, in_fd: int, out_fd: int) -> None:
@@ -6275,13 +6440,31 @@ class DemoServer:
         self._out_fd = out_fd
         self._running: dict[int | str, DemoCall] = {}  # no lock: each use is one step of a dict
         self._output = RankedLock(LockRank.OUTPUT)  # guards a line on its way to out_fd
+        self.states: dict[str, tuple[str, int, str]] = {}  # requestState: tool, round, answers
+        self.has_extra = False
+        self.count = 0
 
     def run(self) -> None:
-        """Returns at the end of the input; what still runs is cancelled."""
+        """Returns at the end of the input; what still runs is cancelled, the streams are ended."""
         for line in read_lines(self._in_fd, MOST_LINE_BYTES):
             self._handle_line(line)
         for call in list(self._running.values()):
             call.cancelled.set()
+            if call.method == "subscriptions/listen":
+                end: JsonObject = {"resultType": "complete", "_meta": call.stream_meta}
+                self.send({"id": call.request_id, "result": end})
+
+    def start_stream(self, call: DemoCall, honored: JsonObject) -> None:
+        """The listen stream is acknowledged and open, until it is cancelled or the input ends."""
+        params: JsonObject = {"_meta": call.stream_meta, "notifications": honored}
+        self.send({"method": "notifications/subscriptions/acknowledged", "params": params})
+        self._running[call.request_id] = call
+
+    def announce(self, topic: str, method: str, params: JsonObject) -> None:
+        """Each stream that asked for the topic hears of it."""
+        for call in list(self._running.values()):
+            if topic in call.topics:
+                self.send({"method": method, "params": {**params, "_meta": call.stream_meta}})
 
     def answer_in_thread(self, call: DemoCall, function: DemoFunction) -> None:
         """The request is answered later, and can be cancelled until then."""
@@ -6399,11 +6582,6 @@ CHECK_OTHER_FIX: Final = "See the warnings, and run again with --log-level debug
 def clean_name(value: object) -> str:
     """A name that a peer gave, fit for people."""
     return clean_text(text_of(value), CHECK_NAME_CHARS)
-
-
-def objects_of(value: object) -> list[JsonObject]:
-    """The items when it is a list; one that is no object as an empty one."""
-    return [object_of(item) for item in value] if isinstance(value, list) else []
 
 
 def write_out(text: str) -> None:

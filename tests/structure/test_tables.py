@@ -106,7 +106,8 @@ def test_each_request_for_the_server_has_a_limit_and_nothing_else_has() -> None:
 
 
 def test_the_demo_knows_every_method_that_can_reach_a_server() -> None:
-    assert set(bridge.DEMO_METHODS) == carried(Carried.FORWARDED) | {"server/discover"}
+    own = {"server/discover", "subscriptions/listen"}  # what the bridge asks for itself
+    assert set(bridge.DEMO_METHODS) == carried(Carried.FORWARDED) | own
 
 
 # Causes ---------------------------------------------------------------------------
