@@ -24,6 +24,8 @@ PURE      messages       JSON in and out, the text of each member, ids, depth, s
 PLUMBING  plumbing       the clock, signals, ranked locks, threads, workers, descriptors, the log
 ROOMS     front_end      stdin and stdout: the reader, the lifecycle states, what is answered here
           slots          one client request from its line to its answer
+          opening        what initialize does: the server is opened and asked what it can do
+          rounds         the questions of the server, put to the client
           listen         the one owner of subscriptions/listen
           upstream       our requests to the server by id, and what the server says
           child          the server as a child process, and how it is stopped
@@ -358,6 +360,10 @@ class BridgeError(Exception):
         self.message = message or ERROR_TABLE[cause][1]
 
 
+class RequestOverError(Exception):
+    """Nobody waits for an answer any more: the request was cancelled, or has had one."""
+
+
 def bridge_error(error: BaseException) -> BridgeError:
     """The same failure as one of ours: where a foreign exception gets its cause."""
     if isinstance(error, BridgeError):
@@ -544,6 +550,43 @@ if TYPE_CHECKING:
         request_id: str
         is_answered: bool
         answer: RawObject | None
+
+    class SlotAtWork(Protocol):
+        """A request that a worker does more for than forward, as opening and rounds know it."""
+
+        request: ClientRequest
+        meta: RawObject | None
+        has_progress: bool
+
+        def check_open(self) -> None:
+            """Somebody waits for the answer. Raises RequestOverError."""
+
+        def end_reason(self) -> str | None:
+            """Why nobody waits any more."""
+
+        def wait(self, until: float) -> None:
+            """Somebody has called wake(), the request is over, or it is `until`."""
+
+        def wake(self) -> None:
+            """Who waits goes on."""
+
+        def exchange(self, call: UpstreamCall, limit: float) -> RawObject:
+            """The reply to a request. Raises BridgeError and RequestOverError."""
+
+        def frame_of(self, reply: RawObject) -> list[Piece]:
+            """The answer to the client that a reply makes. Raises BridgeError."""
+
+    class Opens(Protocol):
+        """Opening, from the side of slots."""
+
+        def run(self, work: SlotAtWork) -> list[Piece]:
+            """The answer to initialize. Raises BridgeError and RequestOverError."""
+
+    class Asks(Protocol):
+        """Rounds, from the side of slots."""
+
+        def run(self, work: SlotAtWork, reply: RawObject) -> list[Piece]:
+            """The answer of a request that asks for input, the same."""
 
     class SubscriptionChange(Protocol):
         """A resources/subscribe or /unsubscribe of the client, from the side of listen."""
@@ -2093,6 +2136,14 @@ class ClientRequest:
         self.row = row
         self.method = row.method
         self.params = params
+
+    def shown_id(self) -> str:
+        """The id as people may read it."""
+        return clean_text(self.raw_id[:200].decode("utf-8", "replace"), 64)
+
+    def shown(self) -> str:
+        """The id and the method, for a log line."""
+        return f"request {self.shown_id()} ({self.method})"
 
 
 class UpstreamCall:
@@ -3814,18 +3865,6 @@ class FrontEnd:
 # One client request from its line to its answer: once or, when it is cancelled first, never.
 
 
-class SlotEndedError(Exception):
-    """The request has had its outcome: nobody waits for an answer any more."""
-
-
-class ClientRefusedError(Exception):
-    """The client answered a question with an error, which is the error of its own request."""
-
-    def __init__(self, refusal: Refusal) -> None:
-        super().__init__(refusal.message)
-        self.refusal = refusal
-
-
 class ProgressGate:
     """At most `per_second` notifications a second for one request; the newest one waits.
 
@@ -3905,41 +3944,35 @@ class Slots:
         self,
         *,
         connection: UpstreamConnection,
-        lifecycle: StateChanges,
         write_from: WriteFrom,
         workers: Workers,
         limits: Limits,
         clock: Clock,
         log: Log,
-        fallback_name: str,
-        asking: Asking,
+        opening: Opens,
+        rounds: Asks,
         request_change: Callable[[SubscriptionChange], None],
-        on_capabilities: Callable[[Json], None],
     ) -> None:
-        self._asking = asking
+        self._opening = opening
+        self._rounds = rounds
         self._request_change = request_change
-        self._on_capabilities = on_capabilities
         self._connection = connection
-        self._lifecycle = lifecycle
         self._write_from = write_from
         self._workers = workers
         self._limits = limits
         self._clock = clock
         self._log = log
-        self._fallback_name = fallback_name
         self._in_flight: dict[ClientKey, Slot] = {}
         self._busy: set[Slot] = set()  # a worker does what takes long for them
-        self._elicitations = itertools.count(1)
-        self._capabilities: JsonObject = {}  # of the client; set by the slot of initialize
         self._emptied = Signal()
-        self._has_tools = True  # set by the slot of initialize before the state is READY
+        self.has_tools = True  # does the server list any? Set before the state is READY
 
     def admit(self, request: ClientRequest) -> BridgeError | None:
         """The request is in flight, or is refused with the error that is returned."""
         if request.key in self._in_flight:
             return BridgeError(Cause.INVALID_REQUEST_SHAPE, "its id is in flight already")
         if len(self._in_flight) >= self._limits.requests:
-            self._log.warning("bridge", f"rejected {_shown(request)}: too many requests in flight")
+            self._log.warning("bridge", f"rejected {request.shown()}: too many requests in flight")
             return BridgeError(Cause.TOO_MANY_REQUESTS)
         uri = None
         if request.row.carried is Carried.SUBSCRIBED:
@@ -3949,10 +3982,10 @@ class Slots:
         slot = Slot(request, self._clock.now())
         self._in_flight[request.key] = slot
         if request.method == "initialize":
-            self._run_busy(slot, lambda: self._run_initialize(slot))
+            self._run_busy(slot, lambda: self._opening.run(WorkedSlot(self, slot)))
         elif uri is not None:
             self._request_change(SlotChange(self, slot, uri))
-        elif request.method == "tools/list" and not self._has_tools:
+        elif request.method == "tools/list" and not self.has_tools:
             frame = build_response(request.raw_id, [b'{"tools":[]}'])  # an error ends Copilot's use
             self._workers.run(lambda: self._answer_with(slot, frame))
         else:
@@ -3983,12 +4016,12 @@ class Slots:
                 return not (self._in_flight or self._busy)
         return True
 
-    def _run_busy(self, slot: Slot, job: Callable[[], None]) -> None:
-        """A worker runs the job, and a stop waits for it."""
+    def _run_busy(self, slot: Slot, build: Callable[[], list[Piece]]) -> None:
+        """A worker builds the answer, and a stop waits for it."""
 
         def run() -> None:
             try:
-                job()
+                self._answer(slot, build)
             finally:
                 self._busy.discard(slot)
                 if not self._busy:
@@ -4002,7 +4035,7 @@ class Slots:
             return
         self._remove(slot)
         slot.cancelled_for = reason
-        self._log.debug("bridge", f"no answer for {_shown(slot.request)}: {reason}")
+        self._log.debug("bridge", f"no answer for {slot.request.shown()}: {reason}")
         if slot.exchange is not None:
             self._connection.abandon(slot.exchange, reason, "cancelled")
         self._let_go(slot)
@@ -4027,6 +4060,8 @@ class Slots:
         """The client has the frame that `build` makes, or an error; unless there is an outcome."""
         try:
             frame = build()
+        except RequestOverError:
+            return
         except Exception as raised:  # noqa: BLE001  # each request has an answer, whatever happens
             frame = self._error_frame(slot.request, raised)
         self._write_from(lambda: self._take(slot, frame), is_more=is_more)
@@ -4038,7 +4073,7 @@ class Slots:
 
     def fail_change(self, slot: Slot, error: BridgeError | None, reply: RawObject | None) -> None:
         """The client has the error of the bridge, or that of the server."""
-        self._answer(slot, lambda: self._frame_of(slot.request, reply, error))
+        self._answer(slot, lambda: self.frame_of(slot.request, reply, error))
 
     def _answer_with(self, slot: Slot, frame: list[Piece]) -> None:
         self._answer(slot, lambda: frame)
@@ -4055,7 +4090,7 @@ class Slots:
     def _error_frame(self, request: ClientRequest, raised: Exception) -> list[Piece]:
         error = bridge_error(raised)
         if error.cause is Cause.INTERNAL:
-            self._log.error("bridge", f"{_shown(request)}: internal error, {place_of(raised)}")
+            self._log.error("bridge", f"{request.shown()}: internal error, {place_of(raised)}")
         return [build_error(request.raw_id, encode_json(error_object(error)))]
 
     def _forward(self, slot: Slot) -> BridgeError | None:
@@ -4096,15 +4131,16 @@ class Slots:
         if reply is not None and slot.request.row.may_ask and asks_for_input(reply):
             slot.is_asking = True
             self._let_go(slot)
-            self._run_busy(slot, lambda: self._run_rounds(slot, reply))
+            self._run_busy(slot, lambda: self._rounds.run(WorkedSlot(self, slot), reply))
         else:
             self._answer(
-                slot, lambda: self._frame_of(slot.request, reply, exchange.failure), is_more=True
+                slot, lambda: self.frame_of(slot.request, reply, exchange.failure), is_more=True
             )
 
-    def _frame_of(
+    def frame_of(
         self, request: ClientRequest, reply: RawObject | None, failure: BridgeError | None = None
     ) -> list[Piece]:
+        """The answer that a reply makes, or a failure. Raises BridgeError."""
         if reply is None:
             raise failure or BridgeError(Cause.INVALID_RESPONSE)
         if "error" in reply:
@@ -4162,13 +4198,13 @@ class Slots:
                 self._log.info(
                     "bridge",
                     f"still waiting for the upstream server: {method} (request"
-                    f" {_shown_id(slot.request)}, {now - started:.0f} s)",
+                    f" {slot.request.shown_id()}, {now - started:.0f} s)",
                 )
 
         return wait
 
     def _timeout(self, request: ClientRequest, method: str, limit: float) -> BridgeError:
-        self._log.warning("bridge", f"{_shown(request)}: no response in {limit:g} s")
+        self._log.warning("bridge", f"{request.shown()}: no response in {limit:g} s")
         return BridgeError(Cause.TIMEOUT, f"{method}: no response in {limit:g} s")
 
     def _progress_sink(self, slot: Slot) -> ProgressSink:
@@ -4194,83 +4230,19 @@ class Slots:
             if reservation is not None:
                 self._workers.start(reservation)  # so that what is held goes out when it is due
 
-    def _run_initialize(self, slot: Slot) -> None:
-        """On a worker: the server is opened and asked; the state is READY before the answer."""
-        try:
-            legacy = self._initialize(slot)
-        except SlotEndedError:
-            self._fail_initialize()
-        except Exception as raised:  # noqa: BLE001  # each request has an answer, whatever happens
-            frame = self._error_frame(slot.request, raised)
-            self._fail_initialize()
-            self._answer_with(slot, frame)
-        else:
-            self._answer_with(slot, build_response(slot.request.raw_id, [legacy]))
+    def wait(self, slot: Slot, until: float) -> None:
+        """The slot has been woken, or it is `until`."""
+        if slot.wake is not None:
+            self._clock.wait(slot.wake, until)
 
-    def _fail_initialize(self) -> None:
-        self._connection.close()
-        self._lifecycle.move(State.INITIALIZING, State.AWAITING_INITIALIZE)
-
-    def _initialize(self, slot: Slot) -> bytes:
-        result = self._discover(slot)
-        legacy = initialize_result(result, self._fallback_name)
-        capabilities = legacy["capabilities"]
-        self._has_tools = isinstance(capabilities, dict) and "tools" in capabilities
-        self._on_capabilities(capabilities)
-        if not self._lifecycle.move(State.INITIALIZING, State.READY):
-            raise SlotEndedError  # the bridge stops
-        self._connection.settle_as_ready()
-        self._log.info("bridge", "the upstream server is ready")
-        return encode_json(legacy)
-
-    def _discover(self, slot: Slot) -> RawObject:
-        params = slot.request.params
-        info, capabilities = parse_initialize(None if params is None else params.value())
-        self._capabilities = capabilities
-        name, version = (clean_text(str(info[key]), 100) for key in ("name", "version"))
-        self._log.info("bridge", f"initialize from {name} {version}")
-        try:
-            self._connection.open(info, capabilities)
-        except BridgeError as error:
-            self._log.warning("bridge", f"cannot start the upstream command: {error.detail}")
-            raise
-        try:
-            return self._discover_result(slot)
-        except BridgeError as error:
-            hint = EXIT_HINT if error.cause is Cause.CLOSED else error.message
-            self._log.warning("bridge", f"server/discover failed: {error.detail}. {hint}")
-            raise
-
-    def _discover_result(self, slot: Slot) -> RawObject:
-        limit = self._limits.discover_seconds
-        try:
-            call = UpstreamCall("server/discover", [], client_id=slot.request.raw_id)
-            reply = self._exchange(slot, call, limit)
-            if is_odd_refusal(reply):  # our very version, named as supported: once more
-                reply = self._exchange(slot, call, limit)
-        except BridgeError as error:
-            if error.cause is not Cause.TIMEOUT:
-                raise
-            detail = f"no response in {limit:g} s"
-            raise BridgeError(Cause.DISCOVER_FAILED, detail, message=SILENT_SERVER) from error
-        if "error" in reply:
-            raise discover_error(reply)
-        result = reply.object("result")
-        if result is None:
-            raise BridgeError(Cause.INVALID_RESPONSE, "the result is not an object")
-        check_complete(result)
-        check_discover_result(result)
-        return result
-
-    def _exchange(
-        self, slot: Slot, call: UpstreamCall, limit: float, on_progress: ProgressSink | None = None
-    ) -> RawObject:
+    def exchange(self, slot: Slot, call: UpstreamCall, limit: float) -> RawObject:
         """The reply to one request, for which this worker waits.
 
-        Raises BridgeError, and SlotEndedError when the slot has its outcome.
+        Raises BridgeError, and RequestOverError when the slot has its outcome.
         """
         waiting = self._waiting(slot, call.method, limit)
-        exchange = self._connection.prepare(call, slot_waker(slot), on_progress)
+        on_progress = self._progress_sink(slot) if call.has_progress else None
+        exchange = self._connection.prepare(call, lambda: _wake(slot), on_progress)
         slot.exchange = exchange
         self._connection.send(exchange)
         self._connection.flush()
@@ -4278,7 +4250,7 @@ class Slots:
             if slot.outcome.is_over():
                 reason = slot.cancelled_for or "the request has ended"
                 self._connection.abandon(exchange, reason, "cancelled")
-                raise SlotEndedError
+                raise RequestOverError
             if exchange.failure is not None:
                 raise exchange.failure
             try:
@@ -4289,182 +4261,50 @@ class Slots:
                     raise
         return exchange.reply
 
-    def _run_rounds(self, slot: Slot, reply: RawObject) -> None:
-        """On a worker: the questions of the server are put until it gives a result or an error."""
-        session = InputSession(
-            self._capabilities,
-            lambda: f"elicitation-{next(self._elicitations)}",
-            int(self._limits.questions),
-        )
-        frame = None
-        try:
-            frame = self._rounds(slot, session, reply)
-        except SlotEndedError:
-            self._log.debug("bridge", f"{_shown(slot.request)} ended while its questions were open")
-        except ClientRefusedError as refused:
-            message = clean_text(refused.refusal.message, int(self._limits.shown_text))
-            self._log.info(
-                "bridge",
-                f"{_shown(slot.request)}: the client answered an input request with an error:"
-                f" {message}",
-            )
-            frame = [build_error(slot.request.raw_id, refused.refusal.error)]
-        except Exception as raised:  # noqa: BLE001  # each request has an answer, whatever happens
-            frame = self._error_frame(slot.request, raised)
-        self._tell_completed(session.take_completed())
-        if frame is not None:
-            self._answer_with(slot, frame)
 
-    def _rounds(self, slot: Slot, session: InputSession, reply: RawObject) -> list[Piece]:
-        """The frame that answers the client. Raises BridgeError and the two slot errors."""
-        request = slot.request
-        limit = getattr(self._limits, request.row.later_limit)
-        first = params_to_modern(request.params)
-        on_progress = None if slot.token is None else self._progress_sink(slot)
-        pause = self._limits.round_pause_seconds
-        for number in range(2, int(self._limits.rounds) + 1):
-            result = reply.object("result")
-            if result is None:
-                raise BridgeError(Cause.INVALID_RESPONSE)
-            asked_at = self._clock.now()
-            responses = self._responses(slot, session, result)
-            if not responses:
-                self._pause(slot, pause)
-                pause = min(2 * pause, self._limits.most_pause_seconds)
-            waited = self._clock.now() - asked_at
-            call = UpstreamCall(
-                request.method,
-                retry_members(first, result, responses),
-                meta=meta_to_modern(slot.meta),
-                has_progress=slot.token is not None,
-                client_id=request.raw_id,
-                round_number=number,
-            )
-            reply = self._exchange(slot, call, limit, on_progress)
-            if "requestState" in result:
-                frame = state_refused(request.method, request.raw_id, reply)
-                if frame is not None:
-                    self._log.warning(
-                        "bridge",
-                        f"{_shown(request)}: the upstream server refused the request state after"
-                        f" an input wait of {waited:.0f} s",
-                    )
-                    return frame
-            if not asks_for_input(reply):
-                return self._frame_of(request, reply)
-        rounds = int(self._limits.rounds)
-        self._log.warning(
-            "bridge", f"{_shown(request)}: the upstream server asked for input in {rounds} rounds"
-        )
-        raise BridgeError(Cause.TOO_MANY_ROUNDS, f"limit: {rounds} rounds")
+def _wake(slot: Slot) -> None:
+    """Whoever waits for the slot at this moment goes on."""
+    if slot.wake is not None:
+        slot.wake.set()
 
-    def _responses(self, slot: Slot, session: InputSession, result: RawObject) -> JsonObject:
-        """The inputResponses to one result. Raises BridgeError and the two slot errors."""
-        try:
-            return self._collect(slot, session, result)
-        except BridgeError as error:
-            if error.cause is not Cause.INPUT_TIMEOUT:
-                self._log.warning(
-                    "bridge",
-                    f"{_shown(slot.request)}: the input requests of the upstream server failed:"
-                    f" {error.detail}",
-                )
-            raise
 
-    def _collect(self, slot: Slot, session: InputSession, result: RawObject) -> JsonObject:
-        questions = session.read_round(result)
-        self._tell_completed(session.take_completed(result.get("inputRequests")))
-        for question in questions:
-            if question.params is None:
-                self._log.warning(
-                    "bridge",
-                    f"input request '{clean_text(question.key, 100)}': the bridge refused the"
-                    " URL of a URL elicitation, and the upstream server gets decline",
-                )
-        answers = self._put(slot, [q for q in questions if q.params is not None])
-        responses: JsonObject = {}
-        for question in questions:
-            response: JsonObject | Refusal | None = question.decided
-            if response is None:
-                response = read_answer(question, answers[question])
-            if isinstance(response, Refusal):
-                raise ClientRefusedError(response)
-            responses[question.key] = response
-        return responses
+class WorkedSlot:
+    """A slot in the hands of a worker, as opening and rounds know it."""
 
-    def _put(self, slot: Slot, questions: list[Question]) -> dict[Question, RawObject | None]:
-        """All questions go out together; returns the frame of each answer.
+    __slots__ = ("_slot", "_slots", "has_progress", "meta", "request")
 
-        Raises BridgeError INPUT_TIMEOUT and SlotEndedError. In each case no entry stays in the
-        table, and the client hears which of its questions are off.
-        """
-        if not questions:
-            return {}
-        wake = slot.wake = Signal()
-        pending = self._asking.register(len(questions), wake.set)
-        reason = "no answer in time"
-        try:
-            frames: list[Piece] = []
-            for entry, question in zip(pending, questions):
-                frames.append(build_question(entry.request_id, question))
-                self._log.debug(
-                    "bridge",
-                    f"{_shown(slot.request)}: sent {question.method} to the client as request"
-                    f' "{entry.request_id}"',
-                )
-            self._write_from(lambda: None if slot.outcome.is_over() else frames)
-            self._await_answers(slot, wake, pending)
-        except SlotEndedError:
-            reason = slot.cancelled_for or reason
-            raise
-        finally:
-            open_ids = self._asking.withdraw(pending)
-            if open_ids:
-                off: list[Piece] = [build_cancelled(one, reason) for one in open_ids]
-                self._write_from(lambda: off)
-        return {question: entry.answer for entry, question in zip(pending, questions)}
+    def __init__(self, slots: Slots, slot: Slot) -> None:
+        self._slots = slots
+        self._slot = slot
+        slot.wake = Signal()
+        self.request = slot.request
+        self.meta = slot.meta
+        self.has_progress = slot.token is not None
 
-    def _await_answers(self, slot: Slot, wake: Signal, pending: Sequence[PendingAnswer]) -> None:
-        started = self._clock.now()
-        limit = self._limits.answer_seconds
-        line_at = started + self._limits.first_line_seconds
-        while True:
-            left = sum(not entry.is_answered for entry in pending)
-            if slot.outcome.is_over():
-                raise SlotEndedError
-            if not left:
-                return
-            now = self._clock.now()
-            if now >= started + limit:
-                self._log.warning(
-                    "bridge",
-                    f"{_shown(slot.request)}: no answers of the client in {limit:g} s (input"
-                    f" requests without an answer: {left} of {len(pending)})",
-                )
-                raise BridgeError(Cause.INPUT_TIMEOUT, f"no answers in {limit:g} s")
-            if now >= line_at:
-                line_at += self._limits.next_line_seconds
-                self._log.info(
-                    "bridge",
-                    "still waiting for the answers of the client to the input requests of"
-                    f" {slot.request.method} (request {_shown_id(slot.request)},"
-                    f" {now - started:.0f} s)",
-                )
-            self._clock.wait(wake, min(started + limit, line_at))
+    def check_open(self) -> None:
+        """Somebody waits for the answer. Raises RequestOverError."""
+        if self._slot.outcome.is_over():
+            raise RequestOverError
 
-    def _pause(self, slot: Slot, seconds: float) -> None:
-        """Some time has passed, or SlotEndedError is raised at once."""
-        wake = slot.wake = Signal()
-        until = self._clock.now() + seconds
-        while not slot.outcome.is_over():
-            if not self._clock.wait(wake, until):
-                return
-        raise SlotEndedError
+    def end_reason(self) -> str | None:
+        """Why nobody waits any more."""
+        return self._slot.cancelled_for
 
-    def _tell_completed(self, ids: list[str]) -> None:
-        if ids:
-            frames: list[Piece] = [build_completed(one) for one in ids]
-            self._write_from(lambda: frames)
+    def wait(self, until: float) -> None:
+        """Somebody has called wake(), the request is over, or it is `until`."""
+        self._slots.wait(self._slot, until)
+
+    def wake(self) -> None:
+        """Who waits goes on."""
+        _wake(self._slot)
+
+    def exchange(self, call: UpstreamCall, limit: float) -> RawObject:
+        """The reply to a request. Raises BridgeError and RequestOverError."""
+        return self._slots.exchange(self._slot, call, limit)
+
+    def frame_of(self, reply: RawObject) -> list[Piece]:
+        """The answer to the client that a reply makes. Raises BridgeError."""
+        return self._slots.frame_of(self.request, reply)
 
 
 class SlotChange:
@@ -4495,22 +4335,294 @@ class SlotChange:
         self._slots.fail_change(self._slot, None, reply)
 
 
-def slot_waker(slot: Slot) -> Callable[[], None]:
-    """A function that wakes whoever waits for the slot at that moment."""
+# endregion
 
-    def wake() -> None:
-        if slot.wake is not None:
-            slot.wake.set()
-
-    return wake
+# region rooms opening --------------------------------------------------------
+# What initialize does: the server is opened and asked for its capabilities; when any of it
+# fails, nothing of the server is left and the client may send initialize again.
 
 
-def _shown_id(request: ClientRequest) -> str:
-    return clean_text(request.raw_id[:200].decode("utf-8", "replace"), 64)
+class Opening:
+    """The way from initialize to READY. Threads: the worker of the initialize request."""
+
+    def __init__(
+        self,
+        *,
+        connection: UpstreamConnection,
+        lifecycle: StateChanges,
+        limits: Limits,
+        log: Log,
+        fallback_name: str,
+        on_opened: Callable[[JsonObject, JsonObject], None],
+    ) -> None:
+        self._connection = connection
+        self._lifecycle = lifecycle
+        self._limits = limits
+        self._log = log
+        self._fallback_name = fallback_name
+        self._on_opened = on_opened  # hears the capabilities of the client and of the server
+
+    def run(self, work: SlotAtWork) -> list[Piece]:
+        """The answer to initialize; the state is READY before it goes out.
+
+        Raises BridgeError and RequestOverError; the state is AWAITING_INITIALIZE then.
+        """
+        try:
+            return build_response(work.request.raw_id, [encode_json(self._open(work))])
+        except BaseException:
+            self._connection.close()
+            self._lifecycle.move(State.INITIALIZING, State.AWAITING_INITIALIZE)
+            raise
+
+    def _open(self, work: SlotAtWork) -> JsonObject:
+        params = work.request.params
+        info, capabilities = parse_initialize(None if params is None else params.value())
+        legacy = initialize_result(self._discover(work, info, capabilities), self._fallback_name)
+        declared = legacy["capabilities"]
+        self._on_opened(capabilities, declared if isinstance(declared, dict) else {})
+        if not self._lifecycle.move(State.INITIALIZING, State.READY):
+            raise RequestOverError  # the bridge stops
+        self._connection.settle_as_ready()
+        self._log.info("bridge", "the upstream server is ready")
+        return legacy
+
+    def _discover(self, work: SlotAtWork, info: JsonObject, capabilities: JsonObject) -> RawObject:
+        name, version = (clean_text(str(info[key]), 100) for key in ("name", "version"))
+        self._log.info("bridge", f"initialize from {name} {version}")
+        try:
+            self._connection.open(info, capabilities)
+        except BridgeError as error:
+            self._log.warning("bridge", f"cannot start the upstream command: {error.detail}")
+            raise
+        try:
+            return self._discover_result(work)
+        except BridgeError as error:
+            hint = EXIT_HINT if error.cause is Cause.CLOSED else error.message
+            self._log.warning("bridge", f"server/discover failed: {error.detail}. {hint}")
+            raise
+
+    def _discover_result(self, work: SlotAtWork) -> RawObject:
+        limit = self._limits.discover_seconds
+        call = UpstreamCall("server/discover", [], client_id=work.request.raw_id)
+        try:
+            reply = work.exchange(call, limit)
+            if is_odd_refusal(reply):  # our very version, named as supported: once more
+                reply = work.exchange(call, limit)
+        except BridgeError as error:
+            if error.cause is not Cause.TIMEOUT:
+                raise
+            detail = f"no response in {limit:g} s"
+            raise BridgeError(Cause.DISCOVER_FAILED, detail, message=SILENT_SERVER) from error
+        if "error" in reply:
+            raise discover_error(reply)
+        result = reply.object("result")
+        if result is None:
+            raise BridgeError(Cause.INVALID_RESPONSE, "the result is not an object")
+        check_complete(result)
+        check_discover_result(result)
+        return result
 
 
-def _shown(request: ClientRequest) -> str:
-    return f"request {_shown_id(request)} ({request.method})"
+# endregion
+
+# region rooms rounds ---------------------------------------------------------
+# The rounds of a request that asks for input: its questions go to the client as requests of
+# ours, its answers to the server with the retry. See basic/patterns/mrtr.
+
+
+class ClientRefusedError(Exception):
+    """The client answered a question with an error, which is the error of its own request."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(refusal.message)
+        self.refusal = refusal
+
+
+class Rounds:
+    """The questions of the server. Threads: run() on the worker of each request that asks."""
+
+    def __init__(
+        self, *, asking: Asking, write_from: WriteFrom, limits: Limits, clock: Clock, log: Log
+    ) -> None:
+        self._asking = asking
+        self._write_from = write_from
+        self._limits = limits
+        self._clock = clock
+        self._log = log
+        self._elicitations = itertools.count(1)
+        self.capabilities: JsonObject = {}  # of the client; set before the state is READY
+
+    def run(self, work: SlotAtWork, reply: RawObject) -> list[Piece]:
+        """The answer to the client, once the server gives a result or an error.
+
+        Before it the client hears which URL steps are complete. Raises BridgeError, and
+        RequestOverError when nobody waits for the answer any more.
+        """
+        session = InputSession(
+            self.capabilities,
+            lambda: f"elicitation-{next(self._elicitations)}",
+            int(self._limits.questions),
+        )
+        try:
+            return self._rounds(work, session, reply)
+        except ClientRefusedError as refused:
+            message = clean_text(refused.refusal.message, int(self._limits.shown_text))
+            self._log.info(
+                "bridge",
+                f"{work.request.shown()}: the client answered an input request with an error:"
+                f" {message}",
+            )
+            return [build_error(work.request.raw_id, refused.refusal.error)]
+        finally:
+            self._tell_completed(session.take_completed())
+
+    def _rounds(self, work: SlotAtWork, session: InputSession, reply: RawObject) -> list[Piece]:
+        """The frame that answers the client."""
+        request = work.request
+        limit = getattr(self._limits, request.row.later_limit)
+        first = params_to_modern(request.params)
+        pause = self._limits.round_pause_seconds
+        for number in range(2, int(self._limits.rounds) + 1):
+            result = reply.object("result")
+            if result is None:
+                raise BridgeError(Cause.INVALID_RESPONSE)
+            asked_at = self._clock.now()
+            responses = self._responses(work, session, result)
+            if not responses:
+                self._pause(work, pause)
+                pause = min(2 * pause, self._limits.most_pause_seconds)
+            waited = self._clock.now() - asked_at
+            call = UpstreamCall(
+                request.method,
+                retry_members(first, result, responses),
+                meta=meta_to_modern(work.meta),
+                has_progress=work.has_progress,
+                client_id=request.raw_id,
+                round_number=number,
+            )
+            reply = work.exchange(call, limit)
+            if "requestState" in result:
+                frame = state_refused(request.method, request.raw_id, reply)
+                if frame is not None:
+                    self._log.warning(
+                        "bridge",
+                        f"{request.shown()}: the upstream server refused the request state after"
+                        f" an input wait of {waited:.0f} s",
+                    )
+                    return frame
+            if not asks_for_input(reply):
+                return work.frame_of(reply)
+        rounds = int(self._limits.rounds)
+        self._log.warning(
+            "bridge", f"{request.shown()}: the upstream server asked for input in {rounds} rounds"
+        )
+        raise BridgeError(Cause.TOO_MANY_ROUNDS, f"limit: {rounds} rounds")
+
+    def _responses(self, work: SlotAtWork, session: InputSession, result: RawObject) -> JsonObject:
+        """The inputResponses to one result."""
+        try:
+            return self._collect(work, session, result)
+        except BridgeError as error:
+            if error.cause is not Cause.INPUT_TIMEOUT:
+                self._log.warning(
+                    "bridge",
+                    f"{work.request.shown()}: the input requests of the upstream server failed:"
+                    f" {error.detail}",
+                )
+            raise
+
+    def _collect(self, work: SlotAtWork, session: InputSession, result: RawObject) -> JsonObject:
+        questions = session.read_round(result)
+        self._tell_completed(session.take_completed(result.get("inputRequests")))
+        for question in questions:
+            if question.params is None:
+                self._log.warning(
+                    "bridge",
+                    f"input request '{clean_text(question.key, 100)}': the bridge refused the"
+                    " URL of a URL elicitation, and the upstream server gets decline",
+                )
+        answers = self._put(work, [q for q in questions if q.params is not None])
+        responses: JsonObject = {}
+        for question in questions:
+            response: JsonObject | Refusal | None = question.decided
+            if response is None:
+                response = read_answer(question, answers[question])
+            if isinstance(response, Refusal):
+                raise ClientRefusedError(response)
+            responses[question.key] = response
+        return responses
+
+    def _put(self, work: SlotAtWork, questions: list[Question]) -> dict[Question, RawObject | None]:
+        """All questions go out together; returns the frame of each answer.
+
+        Raises BridgeError INPUT_TIMEOUT and RequestOverError. In each case no entry stays in the
+        table, and the client hears which of its questions are off.
+        """
+        if not questions:
+            return {}
+        pending = self._asking.register(len(questions), work.wake)
+        reason = "no answer in time"
+        try:
+            frames: list[Piece] = []
+            for entry, question in zip(pending, questions):
+                frames.append(build_question(entry.request_id, question))
+                self._log.debug(
+                    "bridge",
+                    f"{work.request.shown()}: sent {question.method} to the client as request"
+                    f' "{entry.request_id}"',
+                )
+            work.check_open()
+            self._write_from(lambda: frames)
+            self._await_answers(work, pending)
+        except RequestOverError:
+            reason = work.end_reason() or reason
+            raise
+        finally:
+            open_ids = self._asking.withdraw(pending)
+            if open_ids:
+                off: list[Piece] = [build_cancelled(one, reason) for one in open_ids]
+                self._write_from(lambda: off)
+        return {question: entry.answer for entry, question in zip(pending, questions)}
+
+    def _await_answers(self, work: SlotAtWork, pending: Sequence[PendingAnswer]) -> None:
+        started = self._clock.now()
+        limit = self._limits.answer_seconds
+        line_at = started + self._limits.first_line_seconds
+        while True:
+            left = sum(not entry.is_answered for entry in pending)
+            work.check_open()
+            if not left:
+                return
+            now = self._clock.now()
+            if now >= started + limit:
+                self._log.warning(
+                    "bridge",
+                    f"{work.request.shown()}: no answers of the client in {limit:g} s (input"
+                    f" requests without an answer: {left} of {len(pending)})",
+                )
+                raise BridgeError(Cause.INPUT_TIMEOUT, f"no answers in {limit:g} s")
+            if now >= line_at:
+                line_at += self._limits.next_line_seconds
+                self._log.info(
+                    "bridge",
+                    "still waiting for the answers of the client to the input requests of"
+                    f" {work.request.method} (request {work.request.shown_id()},"
+                    f" {now - started:.0f} s)",
+                )
+            work.wait(min(started + limit, line_at))
+
+    def _pause(self, work: SlotAtWork, seconds: float) -> None:
+        """Some time has passed, or RequestOverError is raised at once."""
+        until = self._clock.now() + seconds
+        while self._clock.now() < until:
+            work.check_open()
+            work.wait(until)
+        work.check_open()
+
+    def _tell_completed(self, ids: list[str]) -> None:
+        if ids:
+            frames: list[Piece] = [build_completed(one) for one in ids]
+            self._write_from(lambda: frames)
 
 
 # endregion
@@ -5816,18 +5928,30 @@ class Bridge:
             log=log,
             on_crash=self._handle_crash,
         )
+        self._rounds = Rounds(
+            asking=self._pending,
+            write_from=self._output.write_from,
+            limits=limits,
+            clock=self._clock,
+            log=log,
+        )
         self._slots = Slots(
             connection=self._connection,
-            lifecycle=self._lifecycle,
             write_from=self._output.write_from,
             workers=self._workers,
             limits=limits,
             clock=self._clock,
             log=log,
-            fallback_name=fallback_name,
-            asking=self._pending,
+            opening=Opening(
+                connection=self._connection,
+                lifecycle=self._lifecycle,
+                limits=limits,
+                log=log,
+                fallback_name=fallback_name,
+                on_opened=self._handle_opened,
+            ),
+            rounds=self._rounds,
             request_change=self._listener.request_change,
-            on_capabilities=self._handle_capabilities,
         )
         self.front_end = FrontEnd(
             descriptor=stdin,
@@ -5886,11 +6010,12 @@ class Bridge:
     def _forward_log(self, params: RawObject | None) -> None:
         self.front_end.forward_log(params)  # which is built after the connection
 
-    def _handle_capabilities(self, capabilities: Json) -> None:
-        """What the server declares, before the state is READY."""
-        self._listener.configure(capabilities)
-        declared = capabilities if isinstance(capabilities, dict) else {}
-        self.front_end.declares_logging = "logging" in declared
+    def _handle_opened(self, client: JsonObject, server: JsonObject) -> None:
+        """What both sides can do, before the state is READY."""
+        self._rounds.capabilities = client
+        self._slots.has_tools = "tools" in server
+        self._listener.configure(server)
+        self.front_end.declares_logging = "logging" in server
 
     def _handle_loss(self, status: str) -> None:
         self._lifecycle.close(BridgeError(Cause.UPSTREAM_EXITED))

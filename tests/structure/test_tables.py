@@ -20,6 +20,8 @@ SENT_BY_OTHERS: Final = {
     "elicitation/create": "the bridge, for the server",
     "sampling/createMessage": "the bridge, for the server",
     "roots/list": "the bridge, for the server",
+    "subscriptions/listen": "the bridge, to the server",
+    "notifications/message": "the server, and the bridge to the client",
 }
 METHOD_NAME: Final = re.compile(
     r"^(notifications|tools|prompts|resources|completion|logging|server|sampling|roots"
@@ -60,8 +62,8 @@ def test_the_eight_methods_of_both_revisions_are_forwarded() -> None:
     }  # fmt: skip
 
 
-def test_the_only_notification_that_the_reader_acts_on_is_the_cancellation() -> None:
-    assert carried(Carried.NOTED) == {"notifications/cancelled"}
+def test_the_reader_acts_on_two_notifications_alone() -> None:
+    assert carried(Carried.NOTED) == {"notifications/cancelled", "notifications/initialized"}
     assert all(name.startswith("notifications/") for name in carried(Carried.IGNORED))
 
 
@@ -92,7 +94,8 @@ def test_the_translators_name_forwarded_methods_alone() -> None:
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
         if section_of(node).slug in translators and METHOD_NAME.match(node.value)
     }
-    assert named - {"notifications/cancelled"} <= carried(Carried.FORWARDED)
+    own = {"notifications/cancelled", "notifications/progress", "notifications/message"}
+    assert named - own <= carried(Carried.FORWARDED)
     assert {"tools/call", "tools/list"} <= named
 
 
