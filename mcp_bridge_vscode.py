@@ -5574,6 +5574,7 @@ class Child:
         self._started.set()
         try:
             self._read_lines()
+            self._run_worker(self._run_mute)
             status = self._await_exit()
             self._exited.set()
             self._receiver.handle_end(status)
@@ -5633,7 +5634,7 @@ class Child:
 
     def kill(self) -> None:
         """The child and its group are gone, at once."""
-        if self._process is not None and not self._is_reaped:
+        if self._process is not None and not self._stopped.is_set():
             self._signal_group("SIGKILL")
 
     def _start_process(self) -> None:
@@ -5716,6 +5717,15 @@ class Child:
         if not self._exited.wait(self._limits.grace_seconds):
             self._is_deaf = True
             self._receiver.handle_deaf()
+
+    def _run_mute(self) -> None:
+        """On a worker: a child that has not gone a grace after its stdout is of no use, and ends."""
+        if self._exited.wait(self._limits.grace_seconds) or self._is_closing:
+            return
+        self._log.warning("mcp_stdio", "the server has closed its stdout and lives on: it is ended")
+        self._signal_group("SIGTERM")
+        if not self._exited.wait(self._limits.grace_seconds):
+            self._signal_group("SIGKILL")
 
     def _close_input(self) -> None:
         """The child's stdin is closed; who writes to it stops at its next step."""
