@@ -977,14 +977,14 @@ def _is_id_text(token: bytes, head: bytes) -> bool:
 
 
 class LongLine:
-    """What is kept of a line over the limit: `head` at once, `tail` when it has ended."""
+    """What is kept of a line over the limit: its head and, once it has ended, its tail."""
 
     __slots__ = ("ended", "head", "tail")
 
-    def __init__(self, head: bytes) -> None:
+    def __init__(self, head: bytes, tail: bytes = b"", *, ended: bool = False) -> None:
         self.head = head
-        self.tail = b""
-        self.ended = False
+        self.tail = tail
+        self.ended = ended
 
 
 class LineFramer:
@@ -998,7 +998,8 @@ class LineFramer:
         self._edge_bytes = edge_bytes
         self._parts: list[bytes] = []
         self._size = 0
-        self._long: LongLine | None = None
+        self._long: LongLine | None = None  # while a line is over the limit
+        self._tail = b""  # of that line so far
         self._at_start = True
 
     def feed(self, chunk: bytes) -> list[bytes | LongLine]:
@@ -1044,7 +1045,7 @@ class LineFramer:
         if not part:
             return
         if self._long is not None:
-            self._long.tail = (self._long.tail + part)[-self._edge_bytes :]
+            self._tail = (self._tail + part)[-self._edge_bytes :]
             return
         self._parts.append(part)
         self._size += len(part)
@@ -1057,8 +1058,7 @@ class LineFramer:
         for part in self._parts:
             head = head if len(head) == edge else (head + part[:edge])[:edge]
             tail = (tail + part[-edge:])[-edge:]
-        self._long = LongLine(head)
-        self._long.tail = tail
+        self._long, self._tail = LongLine(head), tail
         self._parts, self._size = [], 0
         found.append(self._long)
 
@@ -1075,8 +1075,7 @@ class LineFramer:
             self._start_long(found)
         long, self._long = self._long, None
         if long is not None:
-            long.ended = True
-            found.append(long)
+            found.append(LongLine(long.head, self._tail, ended=True))
 
 
 # endregion
