@@ -55,6 +55,7 @@ import threading
 import time
 from codecs import utf_8_decode
 from collections import deque
+from operator import ge, gt, le, lt
 from types import MappingProxyType
 
 TYPE_CHECKING = False
@@ -1619,11 +1620,16 @@ def _schemas_in(place: _SchemaPlace, keyword: str, value: Json) -> list[_SchemaP
 # In: the requestedSchema of a form. Out: the form that the client can show, and whether an answer
 # fits the server's own schema. See client/elicitation, "Requested Schema": a flat object of texts,
 # numbers, booleans and choices; what real servers write instead is brought to that where it means
-# the same. Nothing is fetched, and a reference is followed inside the schema alone.
+# the same. Nothing is fetched, and a reference is followed inside the schema alone. What a hostile
+# schema can cost is bounded: the hops, what references bring in, the steps of a check.
 
 _MOST_HOPS: Final = 16  # references and alternatives inside one another
-_FORMATS: Final = ("email", "uri", "date", "date-time")
-_SHOWN_WORDS: Final = ("title", "description")
+_MOST_INLINED: Final = 1 << 20  # bytes that the references of one form bring in
+_MOST_STEPS: Final = 2_000_000  # of the check of one answer
+
+
+if TYPE_CHECKING:
+    _Choices = list[tuple[Json, str]]  # the values of a choice, each with its title or ""
 
 
 class FormError(Exception):
@@ -1631,7 +1637,7 @@ class FormError(Exception):
 
 
 class Form:
-    """A form: `shown` is its schema for the client, `values` what the choices stand for."""
+    """A form: `shown` is its schema for the client."""
 
     __slots__ = ("_schema", "_values", "shown")
 
@@ -1640,7 +1646,7 @@ class Form:
     ) -> None:
         self._schema = schema
         self.shown = shown
-        self._values = values  # of properties whose choices are no texts
+        self._values = values  # what the choices of a property stand for, when it is no text
 
     def is_empty(self) -> bool:
         """Has it nothing to fill in?"""
@@ -1648,11 +1654,18 @@ class Form:
 
     def read(self, content: JsonObject) -> JsonObject | None:
         """The content for the server, or None when it does not fit the server's schema."""
-        read: JsonObject = {}
-        for name, value in content.items():
-            values = self._values.get(name)
-            read[name] = values[value] if values and value in values else value  # type: ignore[index]  # `in` says so
-        return read if _fits(read, self._schema, self._schema, 0) else None
+        read = {k: _meant(value, self._values.get(k, {})) for k, value in content.items()}
+        try:
+            return read if _Check(self._schema).fits(read, self._schema) else None
+        except FormError:
+            return None
+
+
+def _meant(value: Json, values: dict[str, Json]) -> Json:
+    """What the texts of an answer stand for."""
+    if isinstance(value, list):
+        return [_meant(one, values) for one in value]
+    return values.get(value, value) if isinstance(value, str) else value
 
 
 def compile_form(requested: Json) -> Form:
@@ -1663,30 +1676,112 @@ def compile_form(requested: Json) -> Form:
     required = requested.get("required", [])
     if not isinstance(properties, dict) or not isinstance(required, list):
         raise FormError
-    shown: JsonObject = {}
-    values: dict[str, dict[str, Json]] = {}
-    for name, schema in properties.items():
-        shown[name] = _show_property(name, _resolve(schema, requested), requested, values)
+    if not all(isinstance(name, str) and name in properties for name in required):
+        raise FormError  # no answer could ever fit
+    fields = _Fields(requested)
+    shown: JsonObject = {name: fields.show(name, schema) for name, schema in properties.items()}
     form: JsonObject = {"type": "object", "properties": shown}
-    names = list(dict.fromkeys(n for n in required if isinstance(n, str) and n in shown))
-    if names:
-        form["required"] = [*names]
-    return Form(requested, form, values)
+    if required:
+        form["required"] = required
+    return Form(requested, form, fields.values)
 
 
-def _resolve(schema: Json, root: JsonObject) -> JsonObject:
-    """The same schema without references, single alternatives and null. Raises FormError."""
-    for _ in range(_MOST_HOPS):
-        if not isinstance(schema, dict):
+class _Fields:
+    """Makes the fields of one form. Its methods raise FormError."""
+
+    def __init__(self, root: JsonObject) -> None:
+        self.values: dict[str, dict[str, Json]] = {}
+        self._root = root
+        self._left = _MOST_INLINED
+
+    def show(self, name: str, schema: Json) -> JsonObject:
+        """The schema of a property as the client knows it."""
+        schema = self._resolve(schema)
+        shown, choices = self._show_kind(schema)
+        default = schema.get("default")
+        if not all(isinstance(value, str) for value, _ in choices):
+            self.values[name] = {_text_of(value): value for value, _ in choices}
+            if isinstance(default, list):
+                default = [_text_of(one) for one in default]
+            elif default is not None:
+                default = _text_of(default)
+        shown.update({k: schema[k] for k in _SHOWN_WORDS if isinstance(schema.get(k), str)})
+        if default is not None and _Check(shown).fits(default, shown):
+            shown["default"] = default
+        return shown
+
+    def _show_kind(self, schema: JsonObject) -> tuple[JsonObject, _Choices]:
+        choices = self._choices(schema)
+        if choices:
+            key = "enumNames" if "enumNames" in schema else "oneOf"
+            return {"type": "string", **_show_choices(choices, key)}, choices
+        kind = self._kind(schema)
+        if kind == "array":
+            choices = self._choices(self._resolve(schema.get("items")))
+            if not choices:
+                raise FormError
+            items = _show_choices(choices, "anyOf")
+            return {"type": kind, "items": items, **_counts(schema, "Items")}, choices
+        shown: JsonObject = {"type": kind}
+        if kind == "string":
+            shown.update(_counts(schema, "Length"))
+            if schema.get("format") in _SHOWN_FORMATS:
+                shown["format"] = schema["format"]
+        elif kind in ("integer", "number"):
+            shown.update(_number_bounds(schema, 1 if kind == "integer" else 0))
+        elif kind != "boolean":
             raise FormError
-        if "$ref" in schema:
-            schema = {**_target(schema["$ref"], root), **_without(schema, "$ref")}
-            continue
-        joined = _join_alternative(schema)
-        if joined is None:
-            return schema
-        schema = joined
-    raise FormError
+        return shown, choices
+
+    def _resolve(self, schema: Json) -> JsonObject:
+        """The same schema without references, single alternatives and null."""
+        for _ in range(_MOST_HOPS):
+            if not isinstance(schema, dict):
+                raise FormError
+            if "$ref" in schema:
+                target = _target(schema["$ref"], self._root)
+                self._left -= len(encode_json(target))
+                if self._left < 0:
+                    raise FormError
+                schema = {**target, **_without(schema, "$ref")}
+                continue
+            joined = _join_alternative(schema)
+            if joined is None:
+                return schema
+            schema = joined
+        raise FormError
+
+    def _kind(self, schema: JsonObject) -> str | None:
+        """The type to ask for; of several, one whose values the others take as well."""
+        kinds = _kinds(schema)
+        if not kinds:
+            kinds = {kind for part in _parts(schema) for kind in _kinds(self._resolve(part))}
+        if "string" in kinds:
+            return "string"
+        if kinds == {"integer", "number"}:
+            return "number"
+        return kinds.pop() if len(kinds) == 1 else None
+
+    def _choices(self, schema: JsonObject) -> _Choices:
+        """What can be chosen; nothing when the schema is no choice."""
+        found = _listed(schema)
+        if not found:
+            for part in _parts(schema):
+                each = self._resolve(part)
+                listed = _listed(each)
+                if not listed:
+                    return []
+                title = each.get("title")
+                if len(listed) == 1 and isinstance(title, str):
+                    listed = [(listed[0][0], title)]
+                found += listed
+        if any(isinstance(value, (dict, list)) for value, _ in found):
+            raise FormError
+        return found
+
+
+_SHOWN_FORMATS: Final = ("email", "uri", "date", "date-time")
+_SHOWN_WORDS: Final = ("title", "description")
 
 
 def _join_alternative(schema: JsonObject) -> JsonObject | None:
@@ -1695,7 +1790,7 @@ def _join_alternative(schema: JsonObject) -> JsonObject | None:
         parts = schema.get(key)
         if not isinstance(parts, list):
             continue
-        left = [part for part in parts if not _is_null(part)]
+        left = [part for part in parts if key == "allOf" or not _is_null(part)]
         if len(left) == 1 and isinstance(left[0], dict) and "const" not in left[0]:
             return {**left[0], **_without(schema, key)}
         if len(left) < len(parts):
@@ -1704,7 +1799,7 @@ def _join_alternative(schema: JsonObject) -> JsonObject | None:
 
 
 def _target(reference: Json, root: JsonObject) -> JsonObject:
-    """What a reference inside the schema names."""
+    """What a reference inside the schema names. Raises FormError."""
     if not isinstance(reference, str) or not reference.startswith("#/"):
         raise FormError
     found: Json = root
@@ -1726,114 +1821,134 @@ def _is_null(schema: Json) -> bool:
     )
 
 
-def _kind(schema: JsonObject) -> str | None:
-    """The one type of a property, without null; None when the schema names none."""
+def _parts(schema: JsonObject) -> list[Json]:
+    """The alternatives of a schema."""
+    parts = schema.get("oneOf", schema.get("anyOf"))
+    return parts if isinstance(parts, list) else []
+
+
+def _kinds(schema: JsonObject) -> set[str]:
+    """The types that a schema names, without null."""
     kind = schema.get("type")
-    if isinstance(kind, list):
-        kinds = [k for k in kind if k != "null"]
-        kind = kinds[0] if len(kinds) == 1 else None
-    return kind if isinstance(kind, str) else None
+    return {k for k in (kind if isinstance(kind, list) else [kind]) if isinstance(k, str)} - {"null"}
 
 
-def _show_property(
-    name: str, schema: JsonObject, root: JsonObject, values: dict[str, dict[str, Json]]
-) -> JsonObject:
-    words: JsonObject = {k: schema[k] for k in _SHOWN_WORDS if isinstance(schema.get(k), str)}
-    kind = _kind(schema)
-    choices = _choices(schema, root)
-    if choices is not None:
-        if any(not isinstance(value, str) for value, _ in choices):
-            values[name] = {_choice_text(value): value for value, _ in choices}
-        shown = _show_choices(choices, schema)
-        return _with_default({**words, "type": "string", **shown}, schema, values.get(name))
-    if kind == "array":
-        items = _choices(_resolve(schema.get("items"), root), root)
-        if items is None or any(not isinstance(value, str) for value, _ in items):
-            raise FormError
-        several = _show_choices(items, {})
-        if "oneOf" in several:
-            several = {"anyOf": several["oneOf"]}
-        else:
-            several["type"] = "string"
-        bounds = _bounds(schema, ("minItems", "maxItems"))
-        return _with_default({**words, "type": "array", "items": several, **bounds}, schema, None)
-    if kind == "string":
-        shown = {"type": kind, **_bounds(schema, ("minLength", "maxLength"))}
-        if schema.get("format") in _FORMATS:
-            shown["format"] = schema["format"]
-    elif kind in ("integer", "number"):
-        shown = {"type": kind, **_bounds(schema, ("minimum", "maximum"))}
-    elif kind == "boolean":
-        shown = {"type": kind}
-    else:
-        raise FormError
-    return _with_default({**words, **shown}, schema, None)
-
-
-def _choices(schema: JsonObject, root: JsonObject) -> list[tuple[Json, str | None]] | None:
-    """The values of a choice, each with its title; None when it is no choice."""
+def _listed(schema: JsonObject) -> _Choices:
+    """The values of a const or an enum, but null."""
+    enum, names = schema.get("enum"), schema.get("enumNames")
     if "const" in schema:
-        return [(schema["const"], None)]
-    enum = schema.get("enum")
-    if isinstance(enum, list):
-        names = schema.get("enumNames")
-        titles = (
-            names if isinstance(names, list) and len(names) == len(enum) else [None] * len(enum)
-        )
-        found: list[tuple[Json, str | None]] = []
-        for value, title in zip(enum, titles):
-            if value is not None:
-                found.append((value, title if isinstance(title, str) else None))
-        if not found or any(isinstance(value, (dict, list)) for value, _ in found):
-            raise FormError
-        return found
-    for key in ("oneOf", "anyOf"):
-        parts = schema.get(key)
-        if isinstance(parts, list):
-            joined: list[tuple[Json, str | None]] = []
-            for part in parts:
-                each = _resolve(part, root)
-                title = each.get("title")
-                inner = _choices(each, root) if "const" in each or "enum" in each else None
-                if inner is None:
-                    raise FormError
-                single = title if isinstance(title, str) and len(inner) == 1 else None
-                joined += [(value, single or named) for value, named in inner]
-            return joined or None
-    return None
+        enum, names = [schema["const"]], None
+    if not isinstance(enum, list):
+        return []
+    if not isinstance(names, list) or len(names) != len(enum):
+        names = [""] * len(enum)
+    named = ((value, name) for value, name in zip(enum, names) if value is not None)
+    found = [(value, name if isinstance(name, str) else "") for value, name in named]
+    if not found:
+        raise FormError
+    return found
 
 
-def _choice_text(value: Json) -> str:
+def _text_of(value: Json) -> str:
+    """What the client calls a value that can be chosen."""
     return value if isinstance(value, str) else encode_json(value).decode("ascii")
 
 
-def _show_choices(choices: list[tuple[Json, str | None]], schema: JsonObject) -> JsonObject:
-    """The members that offer the choices: with their titles when there are any."""
-    texts: list[Json] = [_choice_text(value) for value, _ in choices]
-    titles = [title for _, title in choices]
-    if not any(titles):
-        return {"enum": texts}
-    if "enumNames" in schema:
-        names: list[Json] = [title or text for text, title in zip(texts, titles)]
-        return {"enum": texts, "enumNames": names}
-    named: list[Json] = [{"const": x, "title": t or x} for x, t in zip(texts, titles)]
-    return {"oneOf": named}
+def _show_choices(choices: _Choices, key: str) -> JsonObject:
+    """The members that offer the choices: with their titles, under `key`, when there are any."""
+    texts: list[Json] = [_text_of(value) for value, _ in choices]
+    if not any(title for _, title in choices):
+        return {"type": "string", "enum": texts}
+    titles: list[Json] = [title or text for text, (_, title) in zip(texts, choices)]
+    if key == "enumNames":
+        return {"enum": texts, key: titles}
+    return {key: [{"const": text, "title": title} for text, title in zip(texts, titles)]}
 
 
-def _bounds(schema: JsonObject, names: tuple[str, ...]) -> JsonObject:
-    return {n: schema[n] for n in names if type(schema.get(n)) in (int, float)}
+def _counts(schema: JsonObject, what: str) -> JsonObject:
+    """The least and the most of a length: whole numbers, as the client's type has them."""
+    bounds = {name: _number(schema, name) for name in ("min" + what, "max" + what)}
+    return {k: int(n) for k, n in bounds.items() if n is not None and _is_type(n, "integer")}
 
 
-def _with_default(
-    shown: JsonObject, schema: JsonObject, values: dict[str, Json] | None
-) -> JsonObject:
-    """The default stays when the client can take it."""
-    default = schema.get("default")
-    if values is not None and default is not None and not isinstance(default, (dict, list)):
-        default = _choice_text(default)
-    if default is not None and _fits(default, shown, shown, 0):
-        return {**shown, "default": default}
+def _number_bounds(schema: JsonObject, step: int) -> JsonObject:
+    """The bounds of a number, which the client has inclusive; `step` is 1 for integers, else 0."""
+    shown: JsonObject = {}
+    for name, strict, inwards, tighter in (
+        ("minimum", "exclusiveMinimum", step, max),
+        ("maximum", "exclusiveMaximum", -step, min),
+    ):
+        bound, beyond = _number(schema, name), _number(schema, strict)
+        if beyond is not None and _is_type(beyond, "integer"):
+            beyond += inwards
+        bounds = [one for one in (bound, beyond) if one is not None]
+        if bounds:
+            shown[name] = tighter(bounds)
     return shown
+
+
+class _Check:
+    """Is a value valid by the keywords that a form can have? Others say nothing."""
+
+    def __init__(self, root: JsonObject) -> None:
+        self._root = root
+        self._left = _MOST_STEPS
+
+    def fits(self, value: Json, schema: Json, hops: int = 0) -> bool:
+        """Raises FormError when it would cost too much to say, or a reference leads nowhere."""
+        self._left -= 1
+        if self._left < 0 or hops > _MOST_HOPS:
+            raise FormError
+        if not isinstance(schema, dict):
+            return schema is True
+        enum = schema.get("enum")
+        return (
+            ("type" not in schema or _is_type(value, schema["type"]))
+            and ("const" not in schema or _equal(value, schema["const"]))
+            and (not isinstance(enum, list) or any(_equal(value, one) for one in enum))
+            and self._fits_kind(value, schema, hops + 1)
+            and self._fits_parts(value, schema, hops + 1)
+            and (
+                "$ref" not in schema
+                or self.fits(value, _target(schema["$ref"], self._root), hops + 1)
+            )
+        )
+
+    def _fits_parts(self, value: Json, schema: JsonObject, hops: int) -> bool:
+        for key in ("allOf", "anyOf", "oneOf"):
+            parts = schema.get(key)
+            if isinstance(parts, list):
+                count = sum(self.fits(value, part, hops) for part in parts)
+                if not {"allOf": count == len(parts), "anyOf": count > 0, "oneOf": count == 1}[key]:
+                    return False
+        return True
+
+    def _fits_kind(self, value: Json, schema: JsonObject, hops: int) -> bool:
+        if value is None or isinstance(value, bool):
+            return True
+        if isinstance(value, str):
+            return _is_within(len(value), schema, "minLength", "maxLength") and _has_format(
+                value, schema.get("format")
+            )
+        if isinstance(value, list):
+            return (
+                _is_within(len(value), schema, "minItems", "maxItems")
+                and all(self.fits(one, schema.get("items", True), hops) for one in value)
+                and (schema.get("uniqueItems") is not True or _are_unique(value))
+            )
+        if isinstance(value, dict):
+            return self._fits_object(value, schema, hops)
+        return _is_within(value, schema, *_NUMBER_BOUNDS)
+
+    def _fits_object(self, value: JsonObject, schema: JsonObject, hops: int) -> bool:
+        properties, required = schema.get("properties"), schema.get("required")
+        if isinstance(required, list) and any(
+            name not in value for name in required if isinstance(name, str)
+        ):
+            return False
+        known = properties if isinstance(properties, dict) else {}
+        others = schema.get("additionalProperties", True)
+        return all(self.fits(v, known.get(k, others), hops) for k, v in value.items())
 
 
 _TYPES: Final[Mapping[str, tuple[type, ...]]] = MappingProxyType(
@@ -1859,117 +1974,55 @@ def _equal(one: Json, other: Json) -> bool:
     return one == other and isinstance(one, bool) == isinstance(other, bool)
 
 
-def _fits(value: Json, schema: Json, root: JsonObject, hops: int) -> bool:
-    """Is the value valid by the keywords that a form can have? Others say nothing."""
-    if not isinstance(schema, dict) or hops > _MOST_HOPS:
-        return schema is True
-    enum = schema.get("enum")
-    return (
-        ("$ref" not in schema or _fits_target(value, schema["$ref"], root, hops + 1))
-        and ("type" not in schema or _is_type(value, schema["type"]))
-        and ("const" not in schema or _equal(value, schema["const"]))
-        and (not isinstance(enum, list) or any(_equal(value, one) for one in enum))
-        and _fits_alternatives(value, schema, root, hops)
-        and _fits_kind(value, schema, root, hops)
-    )
+_NUMBER_BOUNDS: Final = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
+_COMPARE: Final[Mapping[str, Callable[[float, float], bool]]] = MappingProxyType(
+    {
+        "minLength": ge, "maxLength": le, "minItems": ge, "maxItems": le,
+        "minimum": ge, "maximum": le, "exclusiveMinimum": gt, "exclusiveMaximum": lt,
+    }
+)  # fmt: skip
 
 
-def _fits_target(value: Json, reference: Json, root: JsonObject, hops: int) -> bool:
-    try:
-        return _fits(value, _target(reference, root), root, hops)
-    except FormError:
-        return False
+def _number(schema: JsonObject, name: str) -> float | None:
+    value = schema.get(name)
+    return None if isinstance(value, bool) or not isinstance(value, (int, float)) else value
 
 
-def _fits_alternatives(value: Json, schema: JsonObject, root: JsonObject, hops: int) -> bool:
-    for key, least, most in (("allOf", None, None), ("anyOf", 1, None), ("oneOf", 1, 1)):
-        parts = schema.get(key)
-        if isinstance(parts, list):
-            count = sum(_fits(value, part, root, hops + 1) for part in parts)
-            if count < (len(parts) if least is None else least) or (most and count > most):
-                return False
-    return True
-
-
-def _fits_kind(value: Json, schema: JsonObject, root: JsonObject, hops: int) -> bool:
-    if isinstance(value, str):
-        return _is_within(len(value), schema, "minLength", "maxLength") and _has_format(
-            value, schema.get("format")
-        )
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        return _is_within(value, schema, "minimum", "maximum") and _is_inside(value, schema)
-    if isinstance(value, list):
-        items = schema.get("items", True)
-        return (
-            _is_within(len(value), schema, "minItems", "maxItems")
-            and all(_fits(one, items, root, hops + 1) for one in value)
-            and (schema.get("uniqueItems") is not True or _are_unique(value))
-        )
-    if isinstance(value, dict):
-        return _fits_object(value, schema, root, hops)
-    return True
-
-
-def _fits_object(value: JsonObject, schema: JsonObject, root: JsonObject, hops: int) -> bool:
-    properties = schema.get("properties")
-    properties = properties if isinstance(properties, dict) else {}
-    required = schema.get("required")
-    if isinstance(required, list) and any(n not in value for n in required if isinstance(n, str)):
-        return False
-    others = schema.get("additionalProperties", True)
-    return all(_fits(v, properties.get(k, others), root, hops + 1) for k, v in value.items())
-
-
-def _is_within(value: float, schema: JsonObject, least: str, most: str) -> bool:
-    low, high = schema.get(least), schema.get(most)
-    return not (
-        (isinstance(low, (int, float)) and value < low)
-        or (isinstance(high, (int, float)) and value > high)
-    )
-
-
-def _is_inside(value: float, schema: JsonObject) -> bool:
-    low, high = schema.get("exclusiveMinimum"), schema.get("exclusiveMaximum")
-    return not (
-        (type(low) in (int, float) and value <= low)  # type: ignore[operator]  # by type()
-        or (type(high) in (int, float) and value >= high)  # type: ignore[operator]  # by type()
-    )
+def _is_within(amount: float, schema: JsonObject, *names: str) -> bool:
+    bounds = ((name, _number(schema, name)) for name in names)
+    return all(bound is None or _COMPARE[name](amount, bound) for name, bound in bounds)
 
 
 def _are_unique(values: list[Json]) -> bool:
     return len({encode_json(value) for value in values}) == len(values)
 
 
+_DAY: Final = r"(\d{4})-(\d\d)-(\d\d)"
+_TIME: Final = r"[Tt ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:[Zz]|[+-]\d\d:\d\d)?"
+_FORMATS: Final = {
+    name: re.compile(pattern + r"\Z", re.ASCII).match
+    for name, pattern in (
+        ("email", r"\S+@[^\s@]+"),
+        ("uri", r"[A-Za-z][A-Za-z0-9+.-]*:\S+"),
+        ("date", _DAY),
+        ("date-time", _DAY + _TIME),
+    )
+}
+
+
 def _has_format(text: str, kind: Json) -> bool:
     """Is it, roughly, an e-mail address, a URI, a date, a point in time?"""
-    if kind == "email":
-        name, at, host = text.rpartition("@")
-        return bool(name and at and host) and not any(c.isspace() for c in text)
-    if kind == "uri":
-        scheme, colon, rest = text.partition(":")
-        return (
-            bool(colon and rest and scheme.isascii()) and scheme[:1].isalpha() and " " not in text
-        )
-    if kind == "date":
-        return _is_date(text)
-    if kind == "date-time":
-        return len(text) > 10 and _is_date(text[:10]) and _DAY_TIME(text[10:]) is not None
-    return True
+    matches = _FORMATS.get(kind) if isinstance(kind, str) else None
+    if matches is None:
+        return True
+    found = matches(text)
+    return found is not None and (not found.lastindex or _is_day(*map(int, found.groups())))
 
 
-_DAY_TIME: Final = re.compile(r"[Tt ]\d\d:\d\d(:\d\d(\.\d{1,12})?)?([Zz]|[+-]\d\d:\d\d)?\Z").match
-_DATE: Final = re.compile(r"(\d{4})-(\d\d)-(\d\d)\Z").match
-
-
-def _is_date(text: str) -> bool:
-    found = _DATE(text) if text.isascii() else None
-    if found is None:
-        return False
-    year, month, day = (int(part) for part in found.groups())
-    if not 1 <= month <= 12:
-        return False
+def _is_day(year: int, month: int, day: int) -> bool:
     leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
-    return 1 <= day <= (31, 29 if leap else 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)[month - 1]
+    days = (31, 29 if leap else 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+    return 1 <= month <= 12 and 1 <= day <= days[month - 1]
 
 
 # endregion
