@@ -272,6 +272,7 @@ class Play:
         self._may_update = may_update
         self._names = Names()
         self._exit_code: int | None = None
+        self._is_ended_early = False  # by us: what is still in flight is cancelled
         self.changed: dict[Step, str] = {}
         self.added: list[str] = []
         levels = {"err": "ERROR", "warn": "WARNING", "info": "INFO", "debug": "DEBUG"}
@@ -289,6 +290,7 @@ class Play:
                 self._may_update = may_update
             self._play(self._case)
             if self._exit_code is None:
+                self._is_ended_early = True
                 self._bridge.client.close()
                 self._exit(0)
         finally:
@@ -407,6 +409,10 @@ class Play:
 
     def _check_rest(self, side: str, inbox: Inbox[bytes]) -> None:
         rest = inbox.rest()
+        if self._is_ended_early and side == "server":
+            rest = [
+                line for line in rest if product.StopReason.END_OF_INPUT.value.encode() not in line
+            ]
         if rest and self._may_update:
             for line in rest:
                 frame = {k: v for k, v in json.loads(line).items() if k != "jsonrpc"}
