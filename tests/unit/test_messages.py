@@ -28,6 +28,11 @@ MANY_DIGITS = b"1" * 5000  # more than int() takes
 BIG = b"x" * (1 << 16)
 
 
+def shown(value: object) -> str:
+    """The id of a test, cut."""
+    return repr(value)[:40]
+
+
 def frame(line: bytes | str, depth: int = DEPTH) -> RawObject:
     return parse_frame(line if isinstance(line, bytes) else line.encode(), depth)
 
@@ -152,12 +157,15 @@ def test_a_big_member_is_not_copied() -> None:
         b'{"a":1}\0', b'{"a":\x0b1}', b'{"n":' + MANY_DIGITS + b"x}", b"{} {}",
         b'{"n":' + MANY_DIGITS + b',"a":NaN}', b'{"n":' + MANY_DIGITS + b',"a":[x]}', b"\xff",
     ],
+    ids=shown,
 )  # fmt: skip
 def test_what_is_not_json_in_utf_8_is_a_parse_error(text: bytes) -> None:
     assert cause_of(text) is Cause.PARSE_ERROR
 
 
-@pytest.mark.parametrize("text", [b"1", b"[]", b'"x"', b"null", b" [1, 2] ", MANY_DIGITS, b"-0.5"])
+@pytest.mark.parametrize(
+    "text", [b"1", b"[]", b'"x"', b"null", b" [1, 2] ", MANY_DIGITS, b"-0.5"], ids=shown
+)
 def test_json_that_is_no_object_has_not_the_shape_of_a_request(text: bytes) -> None:
     assert cause_of(text) is Cause.INVALID_REQUEST_SHAPE
 
@@ -270,6 +278,7 @@ def test_an_element_may_have_very_many_digits() -> None:
         (b"1e999", float("inf")),
         (MANY_DIGITS, MANY_DIGITS.decode()),
     ],
+    ids=shown,
 )
 def test_a_json_text_becomes_its_value(text: bytes, value: Any) -> None:
     assert parse_json(text) == value
@@ -282,6 +291,7 @@ def test_a_json_text_becomes_its_value(text: bytes, value: Any) -> None:
         MANY_DIGITS + b" 1", b"[" + MANY_DIGITS + b",x]", b"[" + MANY_DIGITS + b",NaN]",
         b"\xef\xbb\xbf1",
     ],
+    ids=shown,
 )  # fmt: skip
 def test_what_is_no_json_text_has_no_value(text: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
@@ -341,7 +351,7 @@ def test_a_character_over_the_border_of_a_window_is_whole(shift: int) -> None:
 # Ids ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("value", [0, 1, -1, "", "1", "é", LongInteger("1" * 5000)])
+@pytest.mark.parametrize("value", [0, 1, -1, "", "1", "é", LongInteger("1" * 5000)], ids=shown)
 def test_a_string_or_an_integer_is_an_id(value: object) -> None:
     assert id_key(value) is value
 
