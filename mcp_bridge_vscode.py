@@ -1830,7 +1830,8 @@ def _parts(schema: JsonObject) -> list[Json]:
 def _kinds(schema: JsonObject) -> set[str]:
     """The types that a schema names, without null."""
     kind = schema.get("type")
-    return {k for k in (kind if isinstance(kind, list) else [kind]) if isinstance(k, str)} - {"null"}
+    kinds = kind if isinstance(kind, list) else [kind]
+    return {one for one in kinds if isinstance(one, str) and one != "null"}
 
 
 def _listed(schema: JsonObject) -> _Choices:
@@ -1842,8 +1843,11 @@ def _listed(schema: JsonObject) -> _Choices:
         return []
     if not isinstance(names, list) or len(names) != len(enum):
         names = [""] * len(enum)
-    named = ((value, name) for value, name in zip(enum, names) if value is not None)
-    found = [(value, name if isinstance(name, str) else "") for value, name in named]
+    found: _Choices = [
+        (value, name if isinstance(name, str) else "")
+        for value, name in zip(enum, names)
+        if value is not None
+    ]
     if not found:
         raise FormError
     return found
@@ -3613,6 +3617,7 @@ class Output:
         self._pending: list[Piece] = []
         self._posted: deque[bytes] = deque()  # append and popleft are one step each
         self._is_draining = False  # set by the reader, cleared by its worker before it looks
+        self._drained = Signal()
 
     def write_from(
         self, produce: Callable[[], list[Piece] | None], *, is_more: bool = False
@@ -3642,7 +3647,9 @@ class Output:
             self._run_worker(self._drain)
 
     def close(self, seconds: float) -> None:
-        """No frame goes out any more; a write that is stuck is waited for `seconds`."""
+        """No frame goes out any more, once what was posted has; both are waited for `seconds`."""
+        if self._posted:
+            self._drained.wait(seconds)
         if self._lock.acquire(seconds):
             self._is_closed = True
             self._lock.release()
@@ -3650,6 +3657,7 @@ class Output:
     def _drain(self) -> None:
         self._is_draining = False
         self.flush()
+        self._drained.set()
 
     def _flush_locked(self) -> bool:
         """False when stdout has broken just now."""
@@ -5771,7 +5779,7 @@ class Child:
             self._receiver.handle_deaf()
 
     def _run_mute(self) -> None:
-        """On a worker: a child that has not gone a grace after its stdout is of no use, and ends."""
+        """On a worker: a child that outlives its stdout by a grace is of no use, and is ended."""
         if self._exited.wait(self._limits.grace_seconds) or self._is_closing:
             return
         self._log.warning("mcp_stdio", "the server has closed its stdout and lives on: it is ended")
