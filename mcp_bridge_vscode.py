@@ -2564,13 +2564,20 @@ def _is_number(value: object) -> bool:
 _CONTINUE_TEXT: Final = "Complete the step in the web browser. Then select Continue."
 _ACTIONS: Final = ("accept", "decline", "cancel")
 _ROLES: Final = ("user", "assistant")
-_BLOCK_TEXTS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+_SAMPLING_TYPES: Final[Mapping[str, str]] = MappingProxyType(
     {
-        "text": ("text",),
-        "image": ("data", "mimeType"),
-        "audio": ("data", "mimeType"),
-        "tool_use": ("id", "name"),
-        "tool_result": ("toolUseId",),
+        "messages": "array", "maxTokens": "number", "modelPreferences": "object",
+        "systemPrompt": "string", "temperature": "number", "stopSequences": "array",
+        "metadata": "object", "tools": "array", "toolChoice": "object",
+    }
+)  # fmt: skip
+_BLOCK_TYPES: Final[Mapping[Json, Mapping[str, str]]] = MappingProxyType(
+    {
+        "text": {"text": "string"},
+        "image": {"data": "string", "mimeType": "string"},
+        "audio": {"data": "string", "mimeType": "string"},
+        "tool_use": {"id": "string", "name": "string", "input": "object"},
+        "tool_result": {"toolUseId": "string", "content": "array"},
     }
 )
 _TOOL_BLOCKS: Final = ("tool_use", "tool_result")
@@ -2747,7 +2754,7 @@ class InputSession:
         asked = result.get("inputRequests") if "inputRequests" in result else {}
         if not isinstance(asked, dict):
             raise _invalid_round("the inputRequests member is not an object")
-        if "requestState" in result and not isinstance(result.peek("requestState"), str):
+        if "requestState" in result and type(result.peek("requestState")) is not str:
             raise _invalid_round("the requestState member is not a string")
         if "inputRequests" not in result and "requestState" not in result:
             raise _invalid_round("the result asks for nothing")
@@ -2768,9 +2775,9 @@ class InputSession:
     def _read_request(self, key: str, request: Json) -> Question:
         method = request.get("method") if isinstance(request, dict) else None
         params = request.get("params", {}) if isinstance(request, dict) else None
-        if not isinstance(params, dict) or not isinstance(method, str):
-            raise _invalid_request(key, "the input request does not have the shape of the schema")
-        params = {k: v for k, v in params.items() if k != "task"}
+        if not isinstance(params, dict) or not isinstance(params.get("_meta", {}), dict):
+            raise _misshapen(key)
+        params = _without(params, "task")
         if method == "elicitation/create":
             return self._read_elicitation(key, params)
         if method == "sampling/createMessage":
@@ -2779,18 +2786,18 @@ class InputSession:
             if not self._has_roots:
                 raise _undeclared(key, "the client did not declare roots")
             return RootsQuestion(key, params)
-        raise _invalid_request(key, "the input request does not have the shape of the schema")
+        raise _misshapen(key)
 
     def _read_elicitation(self, key: str, params: JsonObject) -> Question:
         mode, message = params.get("mode", "form"), params.get("message")
         if mode not in ("form", "url") or not isinstance(message, str):
-            raise _invalid_request(key, "the input request does not have the shape of the schema")
+            raise _misshapen(key)
         if mode == "url":
             return self._read_url(key, params)
+        if not isinstance(params.get("requestedSchema"), dict):
+            raise _misshapen(key)
         if not self._has_form:
             raise _undeclared(key, "the client did not declare elicitation.form")
-        if not isinstance(params.get("requestedSchema"), dict):
-            raise _invalid_request(key, "the input request does not have the shape of the schema")
         try:
             form = compile_form(params["requestedSchema"])
         except FormError:
@@ -2802,7 +2809,7 @@ class InputSession:
     def _read_url(self, key: str, params: JsonObject) -> Question:
         url = params.get("url")
         if not isinstance(url, str):
-            raise _invalid_request(key, "the input request does not have the shape of the schema")
+            raise _misshapen(key)
         if not self._has_url:
             raise _undeclared(key, "the client did not declare elicitation.url")
         if not may_show_url(url):
@@ -2821,9 +2828,9 @@ class InputSession:
         if (
             not isinstance(messages, list)
             or not all(_is_message(message) for message in messages)
-            or type(params.get("maxTokens")) not in (int, float)
+            or not _have_types({"maxTokens": None, **params}, _SAMPLING_TYPES)
         ):
-            raise _invalid_request(key, "the input request does not have the shape of the schema")
+            raise _misshapen(key)
         if not self._has_sampling:
             raise _undeclared(key, "the client did not declare sampling")
         blocks = [kinds for message in messages for kinds in _block_kinds(message)]
@@ -2850,6 +2857,10 @@ def _invalid_request(key: str, text: str) -> BridgeError:
     return BridgeError(Cause.INVALID_INPUT_REQUEST, _about(key, text))
 
 
+def _misshapen(key: str) -> BridgeError:
+    return _invalid_request(key, "the input request does not have the shape of the schema")
+
+
 def _undeclared(key: str, text: str) -> BridgeError:
     return BridgeError(Cause.UNDECLARED_INPUT_REQUEST, _about(key, text))
 
@@ -2866,13 +2877,13 @@ def _blocks(content: Json) -> list[Json]:
 
 def _are_blocks(content: Json) -> bool:
     """Is it a content block, or a list of them?"""
-    for block in _blocks(content):
-        texts = _BLOCK_TEXTS.get(str(block.get("type"))) if isinstance(block, dict) else None
-        if texts is None or not isinstance(block, dict):
-            return False
-        if not all(isinstance(block.get(name), str) for name in texts):
-            return False
-    return True
+    return all(
+        isinstance(block, dict)
+        and isinstance(block.get("type"), str)
+        and block["type"] in _BLOCK_TYPES
+        and _have_types(block, _BLOCK_TYPES[block["type"]])
+        for block in _blocks(content)
+    )
 
 
 def _is_message(message: Json) -> bool:
@@ -2910,29 +2921,45 @@ def _are_balanced(messages: list[Json]) -> bool:
     return not open_ids
 
 
-_URL: Final = re.compile(
-    r"(https?)://(\[[0-9A-Fa-f:.]{2,45}\]|[0-9A-Za-z._~-]{1,253})(?::(\d{0,5}))?(?:[/?#]|\Z)",
-    re.IGNORECASE,
+def _have_types(members: JsonObject, types: Mapping[str, str]) -> bool:
+    return all(_is_type(members[name], kind) for name, kind in types.items() if name in members)
+
+
+_URL: Final = re.compile(  # visible ASCII without "<>\^`{|}, and no user information
+    r"(https?)://(\[[0-9a-f:.]{2,45}\]|[0-9a-z._~-]{1,253})(?::(\d{0,5}))?"
+    r"(?:[/?#][!#-;=?-\[\]_a-z~]*)?\Z",
+    re.ASCII | re.IGNORECASE,
 ).match
-_URL_MARKS: Final = frozenset('"<>\\^`{|}')
-_LOOPBACK_V4: Final = re.compile(r"127(\.(25[0-5]|2[0-4]\d|1?\d?\d)){3}\Z").match
+_IPV4: Final = re.compile(r"(?:(?:25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)(?:\.(?!\Z)|\Z)){4}\Z").match
+_OTHER_HOST: Final = re.compile(  # a number at the end is an address; punycode of ASCII is ASCII
+    r"(?:\A|\.)(?:(?:\d+|0x[0-9a-f]*)\.?\Z|xn--(?:[^.]*-)?(?:\.|\Z))"
+).search
 
 
 def may_show_url(url: str) -> bool:
     """May the client get this URL: https, or http to this very machine?
 
-    Refused first, split after: browsers and parsers must find the same host. So visible ASCII
-    alone, no backslash, no user information.
+    Refused first, split after: every browser and parser must find the host that is written.
     """
-    if any(not "!" <= c <= "~" or c in _URL_MARKS for c in url):
-        return False
     found = _URL(url)
-    if found is None or (found.group(3) and int(found.group(3)) > 65535):
+    if found is None or int(found.group(3) or 0) > 65535:
         return False
-    if found.group(1).lower() == "https":
-        return True
     host = found.group(2).lower()
-    return host in ("localhost", "[::1]") or _LOOPBACK_V4(host) is not None
+    if not (_is_ipv6(host[1:-1]) if host[0] == "[" else _IPV4(host) or not _OTHER_HOST(host)):
+        return False
+    return found.group(1).lower() == "https" or (
+        host in ("localhost", "[::1]") or (host.startswith("127.") and _IPV4(host) is not None)
+    )
+
+
+def _is_ipv6(text: str) -> bool:
+    from ipaddress import IPv6Address
+
+    try:
+        IPv6Address(text)
+    except ValueError:
+        return False
+    return True
 
 
 def asks_for_input(reply: RawObject) -> bool:
@@ -2963,8 +2990,10 @@ def read_answer(question: Question, answer: RawObject | None) -> JsonObject | Re
     """
     if answer is None:
         return question.read_broken()
-    found = parse_error_reply(answer) if "error" in answer else None
-    if found is not None:
+    if "error" in answer:
+        found = parse_error_reply(answer)
+        if found is None:
+            return question.read_broken()
         return question.read_error(Refusal(bytes(answer.raw("error")), found[1]))
     result = answer.get("result")
     if not isinstance(result, dict):
@@ -3014,11 +3043,8 @@ def state_refused(method: str, client_id: bytes, reply: RawObject) -> list[Piece
     if method == "tools/call":
         result: JsonObject = {"content": [{"type": "text", "text": text}], "isError": True}
         return build_response(client_id, [encode_json(result)])
-    error: JsonObject = {"code": found[0], "message": text}
-    upstream = reply.get("error")
-    if isinstance(upstream, dict) and "data" in upstream:
-        error["data"] = upstream["data"]
-    return [build_error(client_id, encode_json(error))]
+    error = rebuild(parse_object(bytes(reply.raw("error"))), {"message": encode_json(text)})
+    return [build_error(client_id, b"".join(error))]
 
 
 # endregion
@@ -7353,7 +7379,8 @@ def parse_options(arguments: Sequence[str]) -> Options:
         elif name in ("--json", "--timeout"):
             raise UsageError(f"the option {name} belongs to check")
         else:
-            raise UsageError(f"the option {clean_text(name, 40)} is not known")
+            shown = re.split("[^A-Za-z0-9-]", name)[0][:40]  # a value may stand behind a blank
+            raise UsageError(f"the option {shown} is not known")
     options.command = rest[1:]
     if not options.command or not options.command[0]:
         raise UsageError("there is no command of a server: give -- <command> [args...]")
