@@ -2176,7 +2176,7 @@ def _server_info(result: RawObject) -> JsonObject | None:
 # In: the params of a client request. Out: frames for the server. Every request carries its
 # version and its capabilities (basic/index); we send nothing else but notifications/cancelled.
 
-_NOT_FORWARDED: Final = frozenset({"task", "_meta"})
+_NOT_FORWARDED: Final = frozenset({"task", "_meta", "inputResponses", "requestState"})
 
 
 class ClientRequest:
@@ -2564,11 +2564,10 @@ def _is_number(value: object) -> bool:
 _CONTINUE_TEXT: Final = "Complete the step in the web browser. Then select Continue."
 _ACTIONS: Final = ("accept", "decline", "cancel")
 _ROLES: Final = ("user", "assistant")
-_SAMPLING_TYPES: Final[Mapping[str, str]] = MappingProxyType(
+_SAMPLING_TYPES: Final[Mapping[str, str]] = MappingProxyType(  # of the members that may be absent
     {
-        "messages": "array", "maxTokens": "number", "modelPreferences": "object",
-        "systemPrompt": "string", "temperature": "number", "stopSequences": "array",
-        "metadata": "object", "tools": "array", "toolChoice": "object",
+        "modelPreferences": "object", "systemPrompt": "string", "temperature": "number",
+        "stopSequences": "array", "metadata": "object", "tools": "array", "toolChoice": "object",
     }
 )  # fmt: skip
 _BLOCK_TYPES: Final[Mapping[Json, Mapping[str, str]]] = MappingProxyType(
@@ -2828,7 +2827,8 @@ class InputSession:
         if (
             not isinstance(messages, list)
             or not all(_is_message(message) for message in messages)
-            or not _have_types({"maxTokens": None, **params}, _SAMPLING_TYPES)
+            or not _is_type(params.get("maxTokens"), "number")
+            or not all(_is_type(params[k], t) for k, t in _SAMPLING_TYPES.items() if k in params)
         ):
             raise _misshapen(key)
         if not self._has_sampling:
@@ -2881,7 +2881,7 @@ def _are_blocks(content: Json) -> bool:
         isinstance(block, dict)
         and isinstance(block.get("type"), str)
         and block["type"] in _BLOCK_TYPES
-        and _have_types(block, _BLOCK_TYPES[block["type"]])
+        and all(_is_type(block.get(k), t) for k, t in _BLOCK_TYPES[block["type"]].items())
         for block in _blocks(content)
     )
 
@@ -2921,16 +2921,13 @@ def _are_balanced(messages: list[Json]) -> bool:
     return not open_ids
 
 
-def _have_types(members: JsonObject, types: Mapping[str, str]) -> bool:
-    return all(_is_type(members[name], kind) for name, kind in types.items() if name in members)
-
-
 _URL: Final = re.compile(  # visible ASCII without "<>\^`{|}, and no user information
     r"(https?)://(\[[0-9a-f:.]{2,45}\]|[0-9a-z._~-]{1,253})(?::(\d{0,5}))?"
     r"(?:[/?#][!#-;=?-\[\]_a-z~]*)?\Z",
     re.ASCII | re.IGNORECASE,
 ).match
-_IPV4: Final = re.compile(r"(?:(?:25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)(?:\.(?!\Z)|\Z)){4}\Z").match
+_OCTET: Final = r"(?:25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)"
+_IPV4: Final = re.compile(rf"{_OCTET}(?:\.{_OCTET}){{3}}\Z").match
 _OTHER_HOST: Final = re.compile(  # a number at the end is an address; punycode of ASCII is ASCII
     r"(?:\A|\.)(?:(?:\d+|0x[0-9a-f]*)\.?\Z|xn--(?:[^.]*-)?(?:\.|\Z))"
 ).search
@@ -3643,7 +3640,6 @@ class Output:
         self._pending: list[Piece] = []
         self._posted: deque[bytes] = deque()  # append and popleft are one step each
         self._is_draining = False  # set by the reader, cleared by its worker before it looks
-        self._drained = Signal()
 
     def write_from(
         self, produce: Callable[[], list[Piece] | None], *, is_more: bool = False
@@ -3673,9 +3669,15 @@ class Output:
             self._run_worker(self._drain)
 
     def close(self, seconds: float) -> None:
-        """No frame goes out any more, once what was posted has; both are waited for `seconds`."""
-        if self._posted:
-            self._drained.wait(seconds)
+        """No frame goes out any more, once what waits has; each is waited for `seconds`."""
+        drained = Signal()
+
+        def drain() -> None:
+            self.write_from(lambda: None)
+            drained.set()
+
+        self._run_worker(drain)  # it may meet a client that does not read
+        drained.wait(seconds)
         if self._lock.acquire(seconds):
             self._is_closed = True
             self._lock.release()
@@ -3683,7 +3685,6 @@ class Output:
     def _drain(self) -> None:
         self._is_draining = False
         self.flush()
-        self._drained.set()
 
     def _flush_locked(self) -> bool:
         """False when stdout has broken just now."""
@@ -5710,11 +5711,11 @@ class Child:
         self._started.wait(grace)
         self._close_input()
         if self._process is not None:
-            if not self._exited.wait(grace):
+            if not self._wait_exit(grace):
                 self._signal_group("SIGTERM")
-                if not self._exited.wait(grace):
+                if not self._wait_exit(grace):
                     self._signal_group("SIGKILL")
-                    self._exited.wait(grace)
+                    self._wait_exit(grace)
             self._end_group(grace)
         self._stopped.set()
 
@@ -5763,7 +5764,10 @@ class Child:
         if process is None:
             return "no process"
         if hasattr(os, "waitid"):
-            found = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+            try:
+                found = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+            except ChildProcessError:  # the stop did not wait for us
+                found = None
             if found is None:
                 return "an unknown status"
             code = found.si_status if found.si_code == os.CLD_EXITED else -found.si_status
@@ -5839,6 +5843,30 @@ class Child:
         except (ProcessLookupError, PermissionError):
             self._log.debug("mcp_stdio", f"nothing of the server is left for {name}")
 
+    def _wait_exit(self, seconds: float) -> bool:
+        """The process has exited within `seconds`.
+
+        Its reader may be held up by a client that does not read, or by a helper that has the
+        child's stdout: so the system is asked as well.
+        """
+        until = self._clock.now() + seconds
+        while not self._exited.wait(_GROUP_LOOK_SECONDS):
+            if self._has_exited():
+                return True
+            if self._clock.now() >= until:
+                return False
+        return True
+
+    def _has_exited(self) -> bool:
+        process = self._process
+        if self._exited.is_set() or process is None or not hasattr(os, "waitid"):
+            return self._exited.is_set()
+        try:
+            flags = os.WEXITED | os.WNOWAIT | os.WNOHANG
+            return os.waitid(os.P_PID, process.pid, flags) is not None
+        except ChildProcessError:
+            return True
+
     def _end_group(self, grace: float) -> None:
         """What the child left behind gets TERM and, one grace later, KILL.
 
@@ -5851,10 +5879,11 @@ class Child:
             self._job.terminate()
         elif not self._is_reaped:
             self._signal_group("SIGTERM")
-        if self._exited.is_set():
+        has_exited = self._has_exited()
+        if has_exited:
             process.wait()
             self._is_reaped = True
-        if self._job is None and self._exited.is_set():
+        if self._job is None and has_exited:
             until = self._clock.now() + grace
             pause = threading.Event()
             while self._group_is_alive() and self._clock.now() < until:
@@ -6770,11 +6799,37 @@ CHECK_INITIALIZE: Final = """{"protocolVersion": "2025-11-25", "capabilities": {
         {"sampling": {"createMessage": {}}, "elicitation": {"create": {}}}},
     "extensions": {"io.modelcontextprotocol/ui": {"mimeTypes": ["text/html;profile=mcp-app"]}}},
     "clientInfo": {"name": "Visual Studio Code", "version": "1.139.1"}}"""
-CHECK_CALLS: Final[tuple[tuple[str, JsonObject, str], ...]] = (
-    ("add", {"a": 2, "b": 3}, "2 + 3 = 5"),
-    ("echo", {"text": "hello"}, "hello"),
-    ("slow", {"seconds": 0.3, "steps": 3}, "done after 3 steps"),
+CHECK_CALLS: Final[tuple[tuple[str, JsonObject, str, str, int], ...]] = (
+    # tool, arguments, how the answer begins, what must arrive before it and how often
+    ("add", {"a": 2, "b": 3}, "2 + 3 = 5", "", 0),
+    ("echo", {"text": "hello"}, "hello", "", 0),
+    ("slow", {"seconds": 0.3, "steps": 3}, "done after 3 steps", "notifications/progress", 3),
+    ("ask_name", {}, "person: ", "elicitation/create", 1),
+    ("ask_confirm", {}, "sure: ", "elicitation/create", 1),
+    ("ask_url", {}, "page: ", "elicitation/create", 2),
+    ("think", {}, "color: ", "sampling/createMessage", 1),
+    ("list_roots", {}, "folders: ", "roots/list", 1),
+    ("ask_rounds", {}, "pizza: ", "elicitation/create", 3),
 )
+CHECK_CHANGES: Final[tuple[tuple[str, JsonObject, str, str, int], ...]] = (  # the same
+    ("count", {}, "the counter is at 1", "notifications/resources/updated", 1),
+    ("toggle_tool", {}, "extra is there", "notifications/tools/list_changed", 1),
+    ("log_levels", {}, "logged", "notifications/message", len(LOG_LEVELS)),
+)
+CHECK_REFUSED: Final = -32000  # what VS Code answers when its user refuses sampling
+CHECK_ANSWERS: Final = {  # to what is no elicitation, as JSON
+    "ping": '{"result": {}}',
+    "roots/list": '{"result": {"roots": [{"uri": "file:///example", "name": "example"}]}}',
+    "sampling/createMessage": """{"result": {"model": "check", "role": "assistant",
+        "content": {"type": "text", "text": "An answer of check."}}}""",
+}
+CHECK_EXAMPLES: Final[JsonObject] = {  # for a field without choices, by format or type
+    "boolean": True,
+    "date": "2026-07-28",
+    "date-time": "2026-07-28T12:00:00Z",
+    "email": "ada@example.com",
+    "uri": "https://example.com/",
+}
 CHECK_LISTS: Final = {  # what names an item of each list
     "tools": "name",
     "prompts": "name",
@@ -6821,6 +6876,7 @@ class CheckOptions:
 
     def __init__(self, arguments: list[str]) -> None:
         self.is_json = False
+        self.action = "accept"
         self.seconds = {"--timeout": CHECK_SECONDS, "--discover-timeout": 0}
         self.for_bridge: list[str] = []
         rest = list(arguments)
@@ -6829,12 +6885,8 @@ class CheckOptions:
             name, equals, value = word.partition("=")
             if word == "--json":
                 self.is_json = True
-            elif name in self.seconds:
-                value = value if equals or not rest else rest.pop(0)
-                is_number = value.isascii() and value.isdigit() and len(value) < 10
-                if not is_number or not 1 <= int(value) <= MOST_SECONDS:
-                    raise ValueError(f"{name} takes whole seconds from 1 to {MOST_SECONDS}")
-                self.seconds[name] = int(value)
+            elif name == "--answer" or name in self.seconds:
+                self._set(name, value if equals or not rest else rest.pop(0))
             else:
                 self.for_bridge.append(word)
         self.command = rest[1:]
@@ -6842,6 +6894,17 @@ class CheckOptions:
             raise ValueError("there is no command behind --")
         self.limit = self.seconds["--timeout"]
         self.discover_limit = self.seconds["--discover-timeout"] or self.limit
+
+    def _set(self, name: str, value: str) -> None:
+        is_number = value.isascii() and value.isdigit() and len(value) < 10
+        if name == "--answer":
+            if value not in _ACTIONS:
+                raise ValueError(f"{name} takes {', '.join(_ACTIONS)}")
+            self.action = value
+        elif not is_number or not 1 <= int(value) <= MOST_SECONDS:
+            raise ValueError(f"{name} takes whole seconds from 1 to {MOST_SECONDS}")
+        else:
+            self.seconds[name] = int(value)
 
 
 def self_argv() -> list[str]:
@@ -6902,7 +6965,8 @@ class CheckLog:
             if not change or not pointer.endswith(end):
                 change, pointer = what, end
             fact: JsonObject = {"tool": name, "change": change, "pointer": pointer[: -len(end)]}
-            self._keep(self.changes, fact)
+            if fact not in self.changes:  # the bridge tells them for each list
+                self._keep(self.changes, fact)
 
     def _keep(self, kept: list[JsonObject], fact: JsonObject) -> None:
         if len(kept) < CHECK_MOST_LINES:
@@ -6919,13 +6983,77 @@ def read_pipe(pipe: IO[bytes] | None, most_bytes: int, add: Callable[[bytes], No
                 add(line)
 
 
+def choices_of(field: JsonObject) -> dict[str, Json]:
+    """The values that a field of a form offers, by the words that VS Code shows."""
+    field = object_of(field.get("items")) or field
+    parts = objects_of(field.get("oneOf")) or objects_of(field.get("anyOf"))
+    pairs = [(part.get("title"), part.get("const")) for part in parts]
+    values, names = field.get("enum"), field.get("enumNames")
+    if isinstance(values, list):
+        pairs = list(zip(names if isinstance(names, list) else values, values))
+    return {clean_name(title or value): value for title, value in pairs}
+
+
+def example_of(field: JsonObject) -> Json:
+    """What a user could fill in: the default, the first choice, or an example that fits."""
+    kind, choices = field.get("type"), [*choices_of(field).values()]
+    if "default" in field:
+        return field["default"]
+    if kind == "array":
+        return choices[: int(number_of(field.get("minItems")) or 0) or 1]
+    if choices:
+        return choices[0]
+    if kind in {"integer", "number"}:
+        least, most = number_of(field.get("minimum")), number_of(field.get("maximum"))
+        return min(max(1, least or 1), 1 if most is None else most)
+    return CHECK_EXAMPLES.get(text_of(field.get("format")) or text_of(kind), "example")
+
+
+def answer_of(method: str, params: JsonObject, action: str) -> JsonObject:
+    """What VS Code answers when its user takes the action; it asks nobody for the roots."""
+    if method == "elicitation/create":
+        answer: JsonObject = {"action": action}
+        fields = object_of(object_of(params.get("requestedSchema")).get("properties"))
+        if action == "accept" and params.get("mode") != "url":
+            answer["content"] = {name: example_of(object_of(fields[name])) for name in fields}
+        return {"result": answer}
+    if method == "sampling/createMessage" and action != "accept":
+        return {"error": {"code": CHECK_REFUSED, "message": "the user refused"}}
+    if method in CHECK_ANSWERS:
+        return object_of(parse_json(CHECK_ANSWERS[method].encode()))
+    return {"error": {"code": -32601, "message": "VS Code does not know this method"}}
+
+
+def question_facts(method: str, params: JsonObject, answer: JsonObject) -> JsonObject:
+    """A question as VS Code shows it, and its answer."""
+    schema, said = object_of(params.get("requestedSchema")), params.get("message")
+    properties, needed = object_of(schema.get("properties")), schema.get("required")
+    fields: list[Json] = []
+    for name, field in zip(properties, map(object_of, properties.values())):
+        title, kind = clean_name(field.get("title") or name), clean_name(field.get("type"))
+        shown: JsonObject = {"title": title, "type": kind, "choices": [*choices_of(field)]}
+        fields.append({**shown, "required": isinstance(needed, list) and name in needed})
+    for message in objects_of(params.get("messages")):  # of sampling: the last one
+        said = object_of(message.get("content")).get("text")
+    kind = "form" if method == "elicitation/create" else method.partition("/")[0]
+    [reply] = answer.values()
+    return {
+        "kind": clean_name(params.get("mode", kind)),
+        "message": clean_text(text_of(said), CHECK_TEXT_CHARS),
+        "url": clean_text(text_of(params.get("url")), CHECK_LINE_CHARS),
+        "fields": fields[:CHECK_MOST_LINES],
+        "answer": clean_text(encode_json(reply).decode(), CHECK_TEXT_CHARS),
+    }
+
+
 class CheckClient:
-    """A legacy client that says what VS Code says.
+    """A legacy client that says what VS Code says, and whose user always takes one action.
 
     Threads: one uses it; two that it starts read the bridge's stdout and stderr.
     """
 
-    def __init__(self, argv: list[str]) -> None:
+    def __init__(self, argv: list[str], action: str) -> None:
+        self._action = action
         self._process = start_process(argv, stderr_pipe=True)
         self._inbox: deque[bytes | int] = deque()  # lines, at last the exit code
         self._arrived = threading.Semaphore(0)  # counts them
@@ -6933,8 +7061,9 @@ class CheckClient:
         self._last_id = 0
         self.answered_at = 0.0  # when the answer that was taken last arrived
         self.exit_code: int | None = None
-        self.progress: dict[str, int] = {}  # how many for each token
-        self.heard: dict[str, int] = {}  # how many notifications of each method
+        self.heard: dict[str, int] = {}  # how many requests and notifications of each method
+        self.step = ""  # what is taken now
+        self.questions: list[JsonObject] = []
         self.log = CheckLog()
         self._joins = [
             start_thread("check stdout", self._run_out).join,
@@ -6968,12 +7097,6 @@ class CheckClient:
             text_of(data.get("detail")),
             code if isinstance(code, int) and code else -32603,
         )
-
-    def answer_question(self, method: str) -> JsonObject:
-        """What this client answers when the server asks."""
-        if method == "ping":
-            return {"result": {}}
-        return {"error": {"code": -32601, "message": "check does not answer questions"}}
 
     def stop(self) -> str:
         """The bridge is gone; in words, what was wrong with its end."""
@@ -7024,14 +7147,19 @@ class CheckClient:
 
     def _handle(self, message: JsonObject) -> None:
         method, request_id = message.get("method"), message.get("id")
-        if isinstance(method, str) and "id" in message:
-            self._write({"id": request_id, **self.answer_question(method)})
-        elif isinstance(method, str):
+        if isinstance(method, str):
             self.heard[clean_name(method)] = self.heard.get(clean_name(method), 0) + 1
-            token = text_of(object_of(message.get("params")).get("progressToken"))
-            self.progress[token] = self.progress.get(token, 0) + 1
+            if "id" in message:
+                self._handle_question(request_id, method, object_of(message.get("params")))
         elif isinstance(request_id, int):
             self._answers[request_id] = (message, time.monotonic())
+
+    def _handle_question(self, request_id: Json, method: str, params: JsonObject) -> None:
+        answer = answer_of(method, params, self._action)
+        if method != "ping" and len(self.questions) < CHECK_MOST_LINES:
+            facts = question_facts(method, params, answer)
+            self.questions.append({"step": self.step, **facts})
+        self._write({"id": request_id, **answer})
 
     def _write(self, message: JsonObject) -> None:
         pipe = self._process.stdin
@@ -7054,7 +7182,8 @@ class CheckRun:
         self._lists: dict[str, list[JsonObject]] = {}
         # The limit is the bridge's too, since it knows best what a server does wrong.
         bridge = [*self_argv(), f"--discover-timeout={options.discover_limit}", *options.for_bridge]
-        self._client = CheckClient([*bridge, "--", *(options.command or [*self_argv(), "demo"])])
+        argv = [*bridge, "--", *(options.command or [*self_argv(), "demo"])]
+        self._client = CheckClient(argv, options.action)
 
     def collect(self) -> JsonObject:
         """The report, after the bridge is gone."""
@@ -7091,30 +7220,59 @@ class CheckRun:
             self._walk("resources/templates/list", "resourceTemplates")
             self._walk("resources/list", "resources")
         if not self._options.command:
-            for name, arguments, expected in CHECK_CALLS:
-                self._call(name, arguments, expected)
+            for row in CHECK_CALLS:
+                self._call(*row)
+            self._see_changes()
         self._send("ping", "ping", {})
         self._settle("ping")
 
+    def _see_changes(self) -> None:
+        """What the demo changes and logs arrives, with a bridge that takes subscriptions."""
+        self._send("resources/subscribe", "resources/subscribe", {"uri": DEMO_COUNTER})
+        if not self._settle("resources/subscribe", allowed=-32601):
+            self._note("changes, messages", 0, 0, "finding: this bridge does not carry them")
+            return
+        self._walk("tools/list", "tools")  # VS Code knows the list: a change is news to it
+        self._send("logging/setLevel", "logging/setLevel", {"level": "debug"})
+        self._settle("logging/setLevel")
+        for row in CHECK_CHANGES:
+            self._call(*row)
+        self._walk("tools/list", "tools")
+        if not any(tool.get("name") == "extra" for tool in self._lists["tools"]):
+            self._fail("tools/list", CheckError("wrong_result", "the tool 'extra' is not listed"))
+
     def _send(self, step: str, method: str, params: JsonObject) -> None:
         begun, limit = time.monotonic(), self._options.limit
+        self._client.step = step
         if step == "initialize":
             limit = max(limit, self._options.discover_limit) + CHECK_MARGIN_SECONDS
         self._sent[step] = (self._client.send(method, params), begun, begun + limit)
 
-    def _settle(self, step: str, look: Callable[[JsonObject, float], str] | None = None) -> None:
-        """Take the answer of the step and look at it; its time, or its failure, is noted."""
-        request_id, begun, deadline = self._sent[step]
+    def _settle(
+        self,
+        step: str,
+        look: Callable[[JsonObject, float], str] | None = None,
+        allowed: int | None = None,
+    ) -> bool:
+        """Take the answer of the step and look at it; its time, or its failure, is noted.
+
+        Was it a result? An error with the code `allowed` is no failure.
+        """
+        request_id, begun, deadline = self._sent.pop(step)
         try:
             result = self._client.answer_to(request_id, deadline)
             note = look(result, deadline) if look is not None else ""
         except CheckError as failure:
-            self._note(step, begun, time.monotonic(), "failed")
-            self._fail(step, failure)
-            if not failure.facts["code"]:
+            code = failure.facts["code"]
+            is_allowed = code == allowed
+            self._note(step, begun, time.monotonic(), f"error {code}" if is_allowed else "failed")
+            if not is_allowed:
+                self._fail(step, failure)
+            if not code:
                 raise
-        else:
-            self._note(step, begun, self._client.answered_at, note)
+            return False
+        self._note(step, begun, self._client.answered_at, note)
+        return True
 
     def _note(self, step: str, begun: float, ended: float, note: str) -> None:
         self._steps.append({"step": step, "ms": round((ended - begun) * 1000, 1), "note": note})
@@ -7147,25 +7305,33 @@ class CheckRun:
             self._send(method, method, {})
         self._settle(method, look)
 
-    def _call(self, name: str, arguments: JsonObject, expected: str) -> None:
-        """Call a tool of the demo server and compare what it says."""
-        token = os.urandom(16).hex()
+    def _call(self, name: str, arguments: JsonObject, start: str, method: str, times: int) -> None:
+        """Call a tool of the demo server; compare what it says, and what arrives before that."""
+        heard, is_refused = self._client.heard, self._options.action != "accept"
+        before = heard.get(method, 0)
+        if is_refused and not method.startswith("notifications/"):
+            times = min(times, 1)  # a refusal ends the tool
 
         def look(result: JsonObject, _deadline: float) -> str:
             said = [text_of(part.get("text")) for part in objects_of(result.get("content"))]
-            count = self._client.progress.get(token, 0)
-            if said != [expected] or (name == "slow" and not count):
-                raise CheckError("wrong_result", f"{name} answered otherwise", code=-1)
-            return f"{expected}; {count} progress notifications" if count else expected
+            count = heard.get(method, 0) - before
+            if len(said) != 1 or not said[0].startswith(start):
+                raise CheckError("wrong_result", f"{name} answered otherwise", str(said), code=-1)
+            if count < times:
+                words = f"{name} answered, but {method} came {count} times before, not {times}"
+                raise CheckError("not_heard", words, code=-1)
+            seen = f" ({count} x {method})" if method else ""
+            return clean_text(said[0], CHECK_TEXT_CHARS) + seen
 
         params: JsonObject = {"name": name, "arguments": arguments}
-        params["_meta"] = {"progressToken": token}
+        params["_meta"] = {"progressToken": os.urandom(16).hex()}
         self._send(f"call {name}", "tools/call", params)
-        self._settle(f"call {name}", look)
+        self._settle(f"call {name}", look, CHECK_REFUSED if is_refused else None)
 
     def _report(self) -> JsonObject:
         client, server, log = self._client, self._server, self._client.log
         info, command = object_of(server.get("serverInfo")), self._options.command
+        heard = {k: n for k, n in client.heard.items() if k.startswith("notifications/")}
         lists: JsonObject = {}
         for member, key in CHECK_LISTS.items():
             found = self._lists.get(member, [])
@@ -7181,7 +7347,8 @@ class CheckRun:
             "capabilities": [clean_name(key) for key in object_of(server.get("capabilities"))],
             **lists,
             "changes": [*log.changes] if log.has_infos else None,
-            "notifications": {**client.heard},
+            "questions": [*client.questions],
+            "notifications": {**heard},
             "warnings": [*log.warnings],
             "linesLeftOut": log.left_out,
             "serverLines": log.server_lines,
@@ -7222,7 +7389,7 @@ def render_report(report: JsonObject) -> str:
     }
     lines = [f"{PROGRAM} {report['bridge']}: what VS Code would see", ""]
     lines += [f"{name:<14}{said}" for name, said in head.items() if said]
-    lines += [*render_lists(report), *render_log(report), "", "times"]
+    lines += [*render_lists(report), *render_questions(report), *render_log(report), "", "times"]
     for step in objects_of(report["steps"]):
         lines.append(f"  {step['step']:<26}{step['ms']:>9} ms  {step['note']}".rstrip())
     for failure in objects_of(report["failures"]):
@@ -7251,10 +7418,27 @@ def render_lists(report: JsonObject) -> list[str]:
     return lines if report["changes"] is not None else [*lines, "", "Changes: hidden (--log-level)"]
 
 
+def render_questions(report: JsonObject) -> list[str]:
+    """Each question as VS Code shows it, and its answer."""
+    lines = []
+    for asked in objects_of(report["questions"]):
+        lines += ["", f"question at {asked['step']}: {asked['kind']}"]
+        lines += [f"  {asked[key]}" for key in ("message", "url") if asked[key]]
+        for field in objects_of(asked["fields"]):
+            choices = field["choices"] if isinstance(field["choices"], list) else []
+            kind = f"{field['type']}{', required' if field['required'] else ''}"
+            said = f"    {field['title']} ({kind}): {' | '.join(map(text_of, choices))}"
+            lines.append(said.rstrip(": "))
+        lines.append(f"  answered: {asked['answer']}")
+    return lines
+
+
 def render_log(report: JsonObject) -> list[str]:
-    """The warnings of the bridge, and after a failure the last lines of the server."""
+    """What arrived unasked, the warnings of the bridge, after a failure the server's last lines."""
     warnings, tail = objects_of(report["warnings"]), report["failures"] and report["serverTail"]
-    lines = ["", f"warnings: {len(warnings)}"]
+    heard = [f"  {count:>4} {name}" for name, count in object_of(report["notifications"]).items()]
+    lines = ["", "notifications", *heard] if heard else []
+    lines += ["", f"warnings: {len(warnings)}"]
     lines += [f"  {fact['level']}: {fact['text']}" for fact in warnings]
     lines += [f"lines of the server on stderr: {report['serverLines']}"]
     return [*lines, *(f"  {line}" for line in tail)] if isinstance(tail, list) else lines
@@ -7326,7 +7510,7 @@ USAGE: Final = f"""\
 mcp-bridge-vscode lets VS Code use MCP servers of revision {MODERN_VERSION}.
 
 usage: mcp_bridge_vscode.py [options] -- <command> [args...]
-       mcp_bridge_vscode.py check [--json] [--timeout <s>] [options] [-- <command> [args...]]
+       mcp_bridge_vscode.py check [options] [-- <command> [args...]]
        mcp_bridge_vscode.py demo
 
 The first form is what an entry of mcp.json runs: a server for VS Code on stdin and stdout, with
@@ -7346,6 +7530,7 @@ options:
 Options of `check` alone:
   --json                   print one JSON document instead of the report
   --timeout <s>            seconds for each step, 1 to {MOST_SECONDS} (default: 30)
+  --answer <action>        accept, decline or cancel: how to answer questions (default: accept)
 
 exit codes: 0 stdin ended; 1 the server stopped, or an internal error; 2 wrong arguments
 """
@@ -7376,7 +7561,7 @@ def parse_options(arguments: Sequence[str]) -> Options:
             options.discover_seconds = parse_number(name, value, MOST_SECONDS)
         elif name == "--max-line-bytes":
             options.line_bytes = parse_number(name, value, MOST_LINE_BYTES)
-        elif name in ("--json", "--timeout"):
+        elif name in ("--json", "--timeout", "--answer"):
             raise UsageError(f"the option {name} belongs to check")
         else:
             shown = re.split("[^A-Za-z0-9-]", name)[0][:40]  # a value may stand behind a blank
@@ -7400,7 +7585,7 @@ def take_option(rest: list[str]) -> tuple[str, str]:
 
 
 _TAKES_VALUE: Final = frozenset(
-    {"--name", "--log-level", "--discover-timeout", "--max-line-bytes", "--timeout"}
+    {"--name", "--log-level", "--discover-timeout", "--max-line-bytes", "--timeout", "--answer"}
 )
 
 
