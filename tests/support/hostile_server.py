@@ -52,11 +52,18 @@ class Control:
 
     def __init__(self, port: int, role: str) -> None:
         self._socket = None
+        self._port = port
         self._rest = b""
         if port:
             self._socket = socket.create_connection(("127.0.0.1", port))
             group, session = (os.getpgrp(), os.getsid(0)) if os.name != "nt" else (0, 0)
             self.tell(role=role, pid=os.getpid(), parent=os.getppid(), group=group, session=session)
+
+    def for_another(self, role: str) -> Control:
+        """The connection of a process that was forked just now."""
+        if self._socket is not None:
+            self._socket.close()
+        return Control(self._port, role)
 
     def tell(self, **event: object) -> None:
         if self._socket is not None:
@@ -193,7 +200,7 @@ class Server:
                 },
             )
             if self.options.grandchild_after_discover:
-                start_grandchild(self.options.grandchild_after_discover, self.options.control)
+                start_grandchild(self.options.grandchild_after_discover, self.control)
         elif method == "tools/list":
             fill = "d" * max(0, self.options.list_bytes // 100 - 60)
             count = 100 if self.options.list_bytes else 1
@@ -275,7 +282,7 @@ class Server:
         self.answer_text(key, "written")
 
 
-def start_grandchild(kind: str, port: int) -> None:
+def start_grandchild(kind: str, control: Control) -> None:
     """A process that outlives the server as far as it may; `kind` is a list of words."""
     words = kind.split("+")
     if os.fork() != 0:
@@ -285,7 +292,7 @@ def start_grandchild(kind: str, port: int) -> None:
     os.close(0)
     if "stdout" not in words:
         os.close(1)
-    control = Control(port, "grandchild")
+    control = control.for_another("grandchild")
     if "deaf" in words:
         signal.signal(signal.SIGTERM, lambda *_: control.tell(done="SIGTERM"))
     else:
@@ -332,7 +339,7 @@ def main() -> None:
     if options.exit_at_start is not None:
         os._exit(options.exit_at_start)
     if options.grandchild:
-        start_grandchild(options.grandchild, options.control)
+        start_grandchild(options.grandchild, control)
     write_all(1, b"\xef\xbb\xbf" * options.bom + options.banner.encode("latin-1"))
     Server(options, control).run()
     control.tell(done="stdin")

@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -229,7 +230,7 @@ class Frame:
 class Bridge:
     """One run of the product, from its start to the proof that nothing of it is left.
 
-    `flags` are for the hostile server, `command` is instead of it. `keeps` are the roles of
+    `flags` are for the hostile server, `wrapper` starts it, `command` is instead of it. `keeps` are the roles of
     processes that may live on. `hostile` are places in frames that the server of the test makes
     invalid, as in exemptions.py. Threads: the test's own, and one for each stream.
     """
@@ -240,6 +241,7 @@ class Bridge:
         options: Sequence[str] = (),
         command: Sequence[str] | None = None,
         python: str = sys.executable,
+        wrapper: Sequence[str] = (),
         program: Sequence[str] = PROGRAM,
         cwd: str | Path | None = None,
         env: Mapping[str, str] | None = None,
@@ -253,7 +255,7 @@ class Bridge:
         self._keeps = set(keeps)
         self._hostile = hostile
         self._checks_frames = checks_frames
-        self._closes = False
+        self._closes = self._may_cut = False
         self._reads = threading.Event()
         if reads:
             self._reads.set()
@@ -262,7 +264,7 @@ class Bridge:
         self.frames = Log()
         self._log = Log()
         if command is None:
-            command = self.server_command(*flags, python=python)
+            command = [*wrapper, *self.server_command(*flags, python=python)]
         closers = " ".join(f"{descriptor}>&-" for descriptor in sorted(closed))
         argv = [*program, *options, "--", *command]
         if closers:
@@ -308,7 +310,7 @@ class Bridge:
             if chunk_rest:
                 parts.append(chunk_rest)
             if not chunk:
-                if parts:
+                if parts and not self._may_cut:
                     self.frames.add(Frame(b"".join(parts)))
                 self.frames.end()
                 return
@@ -327,6 +329,16 @@ class Bridge:
     def pause(self) -> None:
         """The client reads no more, after what is on its way to it."""
         self._reads.clear()
+
+    def wait_readable(self) -> None:
+        """The bridge has begun to write what the paused client does not read."""
+        assert self.process.stdout is not None
+        ready, _, _ = select.select([self.process.stdout], [], [], WAIT_SECONDS)
+        assert ready, "nothing came"
+
+    def forgive_cut_line(self) -> None:
+        """The last line may be cut: the client had stopped to read when the bridge ended."""
+        self._may_cut = True
 
     def stop_reading_for_good(self) -> None:
         """The client's end of stdout is closed, once its next line has come."""
