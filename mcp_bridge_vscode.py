@@ -7005,7 +7005,8 @@ def example_of(field: JsonObject) -> Json:
         return choices[0]
     if kind in {"integer", "number"}:
         least, most = number_of(field.get("minimum")), number_of(field.get("maximum"))
-        return min(max(1, least or 1), 1 if most is None else most)
+        value = max(1, least or 1)
+        return value if most is None else min(value, most)
     return CHECK_EXAMPLES.get(text_of(field.get("format")) or text_of(kind), "example")
 
 

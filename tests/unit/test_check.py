@@ -103,9 +103,9 @@ for line in sys.stdin:
         error = {"code": -32603, "message": "cannot", "data": data}
         say(id=message["id"], error=error)
         continue
-    if how == "asks":
-        say(id="b-1", method="ping")
-        say(id="b-2", method="elicitation/create", params={})
+    if how == "asks" and message["method"] == "ping":
+        for number, question in enumerate(json.loads(os.environ["FAKE_ASKS"])):
+            say(id=f"b-{number}", **question)
         say(method="notifications/message", params={"level": "info", "data": 1})
     say(id=message["id"], **answer(message["method"], message.get("params")))
 if how == "stubborn":
@@ -304,13 +304,124 @@ def test_an_answer_without_its_list_is_a_failure(fake: Fake) -> None:
     assert (failure["step"], failure["cause"]) == ("resources/list", "bad_answer")
 
 
-def test_questions_are_answered_and_notifications_counted(fake: Fake) -> None:
-    report = fake.report("asks")
+FORM = {
+    "message": "Who?",
+    "requestedSchema": {
+        "type": "object",
+        "required": ["name"],
+        "properties": {
+            "name": {"type": "string", "title": "Name\x1b"},
+            "mail": {"type": "string", "format": "email"},
+            "day": {"type": "string", "format": "date"},
+            "other": {"type": "string", "format": "other"},
+            "given": {"type": "string", "default": "as given"},
+            "sure": {"type": "boolean"},
+            "one": {"type": "integer"},
+            "most": {"type": "number", "maximum": -2.5},
+            "least": {"type": "number", "minimum": 7},
+            "enum": {"type": "string", "enum": ["x", "y"]},
+            "named": {"type": "string", "enum": ["x", "y"], "enumNames": ["X", "Y"]},
+            "titled": {"type": "string", "oneOf": [{"const": "x", "title": "The x"}]},
+            "several": {"type": "array", "items": {"type": "string", "enum": ["x", "y"]}},
+            "two": {
+                "type": "array",
+                "minItems": 2,
+                "items": {"anyOf": [{"const": c, "title": c * 2} for c in "xyz"]},
+            },
+        },
+    },
+}
+CONTENT = {
+    "name": "example",
+    "mail": "ada@example.com",
+    "day": "2026-07-28",
+    "other": "example",
+    "given": "as given",
+    "sure": True,
+    "one": 1,
+    "most": -2.5,
+    "least": 7,
+    "enum": "x",
+    "named": "x",
+    "titled": "x",
+    "several": ["x"],
+    "two": ["x", "y"],
+}
+SAMPLING = {"messages": [{"role": "user", "content": {"type": "text", "text": "Think."}}]}
+QUESTIONS = [
+    {"method": "ping"},
+    {"method": "elicitation/create", "params": FORM},
+    {
+        "method": "elicitation/create",
+        "params": {"mode": "url", "message": "Look", "url": "https://example.com/\u202ex"},
+    },
+    {"method": "sampling/createMessage", "params": SAMPLING},
+    {"method": "roots/list"},
+    {"method": "tasks/list"},
+]
+
+
+def answers_to(fake: Fake, *options: str) -> tuple[Any, list[Any]]:
+    """The report of a run with all the questions, and what was answered to each."""
+    report = fake.report("asks", *options)
+    said = {m["id"]: m.get("result", m.get("error")) for m in fake.heard() if "method" not in m}
+    return report, [said[f"b-{number}"] for number in range(len(QUESTIONS))]
+
+
+@pytest.fixture
+def asking(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> Fake:
+    monkeypatch.setenv("FAKE_ASKS", json.dumps(QUESTIONS))
+    return fake
+
+
+def test_questions_are_accepted_with_what_fits_the_form(asking: Fake) -> None:
+    report, answers = answers_to(asking)
     assert report["ok"]
-    assert report["notifications"]["notifications/message"] >= 1
-    answers = [message for message in fake.heard() if "method" not in message]
-    assert {"jsonrpc": "2.0", "id": "b-1", "result": {}} in answers
-    assert {m["error"]["code"] for m in answers if m["id"] == "b-2"} == {-32601}
+    assert answers[:3] == [{}, {"action": "accept", "content": CONTENT}, {"action": "accept"}]
+    assert set(answers[3]) == {"model", "role", "content"}  # as VS Code answers
+    assert answers[4]["roots"][0]["uri"].startswith("file://")
+    assert answers[5]["code"] == -32601
+    form = bridge.compile_form(FORM["requestedSchema"])  # type: ignore[arg-type]  # is JSON
+    assert form.read(CONTENT) == CONTENT  # type: ignore[arg-type]  # is JSON
+
+
+@pytest.mark.parametrize("action", ["decline", "cancel"])
+def test_questions_are_refused_when_asked_to(asking: Fake, action: str) -> None:
+    report, answers = answers_to(asking, "--answer", action)
+    assert report["ok"]
+    assert answers[1:3] == [{"action": action}, {"action": action}]
+    assert answers[3]["code"] == -32000
+    assert answers[4]["roots"]
+
+
+def test_questions_are_shown_as_vs_code_shows_them(asking: Fake) -> None:
+    report, _ = answers_to(asking)
+    form, url, sampling, roots, unknown = report["questions"]
+    assert {question["step"] for question in report["questions"]} == {"ping"}
+    assert (form["kind"], form["message"]) == ("form", "Who?")
+    fields = {field["title"]: field for field in form["fields"]}
+    assert fields["Name "] == {"title": "Name ", "type": "string", "choices": [], "required": True}
+    assert fields["mail"]["required"] is False
+    assert fields["named"]["choices"] == ["X", "Y"]
+    assert fields["titled"]["choices"] == ["The x"]
+    assert (fields["two"]["type"], fields["two"]["choices"]) == ("array", ["xx", "yy", "zz"])
+    assert (url["kind"], url["url"]) == ("url", "https://example.com/ x")
+    assert url["answer"] == '{"action":"accept"}'
+    assert (sampling["kind"], sampling["message"]) == ("sampling", "Think.")
+    assert [question["kind"] for question in (roots, unknown)] == ["roots", "tasks"]
+    lines = asking.check("asks")[1].splitlines()
+    at = lines.index("question at ping: form")
+    assert lines[at + 1 : at + 3] == ["  Who?", "    Name  (string, required)"]
+    assert "    two (array): xx | yy | zz" in lines
+    at = lines.index("question at ping: url")
+    assert lines[at + 1 : at + 3] == ["  Look", "  https://example.com/ x"]
+    at = lines.index("question at ping: roots")
+    assert lines[at + 1].startswith("  answered: ")
+
+
+def test_notifications_are_counted_and_questions_are_none(asking: Fake) -> None:
+    assert asking.report("asks")["notifications"] == {"notifications/message": 1}
+    assert "     1 notifications/message" in asking.check("asks")[1].splitlines()
 
 
 def test_a_bridge_that_does_not_stop_is_killed(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -375,6 +486,10 @@ def test_hidden_changes_are_not_called_none() -> None:
         ["--timeout", "1.5"],
         ["--timeout=SECRET"],
         ["--timeout", "--", "SECRET"],
+        ["--answer"],
+        ["--answer="],
+        ["--answer", "SECRET"],
+        ["--answer=1"],
         ["--discover-timeout", "SECRET"],
         ["--json", "--"],
     ],
@@ -395,6 +510,8 @@ def test_options_are_taken_in_both_forms_and_the_last_value_wins() -> None:
         ["--timeout=1", "--timeout", "2", "--json", "--name=--json", "--", "c", "--json", "--"]
     )
     assert (options.limit, options.discover_limit, options.is_json) == (2, 2, True)
+    assert options.action == "accept"
+    assert bridge.CheckOptions(["--answer=decline", "--answer", "cancel"]).action == "cancel"
     assert options.for_bridge == ["--name=--json"]
     assert options.command == ["c", "--json", "--"]
 
@@ -468,14 +585,87 @@ for line in sys.stdin:
 def test_the_demo_server_works_through_the_bridge() -> None:
     report = run_real()
     assert report["failures"] == []
-    assert [*(tool["name"] for tool in report["tools"]), "extra"] == list(bridge.DEMO_TOOLS)
+    assert [tool["name"] for tool in report["tools"]] == list(bridge.DEMO_TOOLS)
     assert {change["tool"] for change in report["changes"]} == {"refused_schema"}
-    assert len(report["changes"]) >= 9
+    told = [json.dumps(change) for change in report["changes"]]
+    assert 9 <= len(told) == len(set(told))  # though the tools are listed three times
     notes = {step["step"]: step["note"] for step in report["steps"]}
-    assert notes["call slow"].endswith("3 progress notifications")
+    assert notes["call slow"].endswith(" (3 x notifications/progress)")
+    assert notes["call count"].endswith(" (1 x notifications/resources/updated)")
+    assert notes["call log_levels"].endswith(" (8 x notifications/message)")
     assert report["notifications"]["notifications/progress"] == 3
+    assert report["notifications"]["notifications/elicitation/complete"] == 1
     assert report["warnings"] == []
     assert report["exitCode"] == 0
+
+
+def test_the_questions_of_the_demo_are_all_accepted() -> None:
+    questions = run_real()["questions"]
+    seen = [(question["step"].split()[-1], question["kind"]) for question in questions]
+    assert seen == [
+        ("ask_name", "form"),
+        ("ask_confirm", "form"),
+        ("ask_url", "url"),
+        ("ask_url", "form"),  # the Continue form: the page is open already
+        ("think", "sampling"),
+        ("list_roots", "roots"),
+        *(("ask_rounds", kind) for kind in ("form", "form", "sampling", "form")),
+    ]
+    titles = [field["title"] for field in questions[0]["fields"]]
+    assert titles == ["Your name", "Your age", "How to greet you", "What you drink"]
+
+
+@pytest.mark.parametrize("action", ["decline", "cancel"])
+def test_the_questions_of_the_demo_can_be_refused(action: str) -> None:
+    report = run_real("--answer", action)
+    assert report["failures"] == []
+    notes = {step["step"]: step["note"] for step in report["steps"]}
+    assert notes["call ask_url"] == f"page: {action} (1 x elicitation/create)"
+    assert notes["call think"] == "error -32000"
+    assert notes["call list_roots"].startswith("folders: file:///")
+
+
+def run_with(monkeypatch: pytest.MonkeyPatch, otherwise: dict[str, Any]) -> Any:
+    """The report of a run that hears otherwise than the bridge says, by method or by step."""
+    hear = bridge.CheckClient._handle
+
+    def hear_otherwise(self: bridge.CheckClient, message: Any) -> None:
+        hear(self, {**message, **otherwise.get(message.get("method", self.step), {})})
+
+    monkeypatch.setattr(bridge.CheckClient, "_handle", hear_otherwise)
+    return bridge.CheckRun(bridge.CheckOptions([])).collect()
+
+
+def test_a_bridge_without_subscriptions_is_a_finding_and_no_failure(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    refused = {"error": {"code": -32601, "message": "no"}}
+    report = run_with(monkeypatch, {"resources/subscribe": refused})
+    assert report["ok"]
+    notes = {step["step"]: step["note"] for step in report["steps"]}
+    assert notes["resources/subscribe"] == "error -32601"
+    assert notes["changes, messages"].startswith("finding: ")
+    assert "call count" not in notes
+
+
+def test_a_change_that_does_not_arrive_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    lost = {"method": "notifications/lost"}
+    report = run_with(monkeypatch, {"notifications/resources/updated": lost})
+    failure = failure_of(report)
+    assert (failure["step"], failure["cause"]) == ("call count", "not_heard")
+    assert "notifications/resources/updated" in failure["message"]
+    assert "call toggle_tool" in steps_of(report)
+
+
+def test_a_tool_that_is_not_listed_and_a_wrong_answer_are_failures(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # The step is also that of the answer to prompts/list, which is on its way at the same time.
+    tools: dict[str, Any] = {"result": {"tools": [], "prompts": []}}
+    other = {"result": {"content": [{"type": "text", "text": "other"}]}}
+    report = run_with(monkeypatch, {"tools/list": tools, "call echo": other})
+    causes = {failure["step"]: failure["cause"] for failure in report["failures"]}
+    assert causes == {"call echo": "wrong_result", "tools/list": "wrong_result"}
 
 
 def test_a_command_of_the_user_is_listed_and_no_tool_is_called() -> None:
