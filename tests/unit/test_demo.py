@@ -15,6 +15,7 @@ import jsonschema
 import pytest
 
 import mcp_bridge_vscode as bridge
+from tests.support.parts import need_peer_python
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,6 +24,8 @@ WAIT = 20.0  # bounds every wait of this file
 FILE = str(Path(bridge.__file__).resolve())
 PREFIX = "io.modelcontextprotocol/"
 META = {f"{PREFIX}protocolVersion": "2026-07-28", f"{PREFIX}clientCapabilities": {}}
+CAPABILITIES: dict[str, Any] = {"elicitation": {"form": {}, "url": {}}, "sampling": {}, "roots": {}}
+ASKING = {**META, f"{PREFIX}clientCapabilities": CAPABILITIES}
 
 
 class Demo:
@@ -74,6 +77,40 @@ class Demo:
 
     def call(self, name: str, **arguments: Any) -> Any:
         return self.ask("tools/call", name=name, arguments=arguments)
+
+    def call_asking(self, name: str, after: Any = None, **responses: Any) -> Any:
+        """The result of a tool that may ask; `after` is the one whose questions are answered."""
+        more = {"inputResponses": responses} if responses else {}
+        if "requestState" in (after or {}):
+            more["requestState"] = after["requestState"]
+        return self.ask("tools/call", _meta=ASKING, name=name, arguments={}, **more)
+
+    def listen(self, **notifications: Any) -> tuple[int, Any]:
+        """A listen stream; its id, and what of it is honored."""
+        request_id = self.say("subscriptions/listen", notifications=notifications)
+        heard = self.hear()
+        assert heard["method"] == "notifications/subscriptions/acknowledged"
+        assert heard["params"]["_meta"] == {f"{PREFIX}subscriptionId": request_id}
+        return request_id, heard["params"]["notifications"]
+
+    def cancel(self, request_id: int) -> None:
+        params = {"requestId": request_id}
+        note = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}
+        self.write(json.dumps(note).encode())
+
+    def hear_until(self, request_id: int) -> list[Any]:
+        """All that is heard up to the answer of the request, which comes last."""
+        heard = [self.hear()]
+        while heard[-1].get("id") != request_id:
+            heard.append(self.hear())
+        return heard
+
+    def hear_change(self, name: str) -> list[tuple[str, int]]:
+        """What the streams hear before a tool answers: method and subscription id."""
+        heard = self.hear_until(self.say("tools/call", name=name, arguments={}))
+        assert heard[-1]["result"]["isError"] is False
+        key = f"{PREFIX}subscriptionId"
+        return [(m["method"].split("/", 1)[1], m["params"]["_meta"][key]) for m in heard[:-1]]
 
     def close_input(self) -> None:
         os.close(self.to_server)
@@ -231,6 +268,279 @@ def test_the_end_of_the_input_cancels_what_runs(demo: Demo) -> None:
         if thread.name.startswith("demo "):
             thread.join(WAIT)
     assert threading.active_count() < before + 1
+
+
+ACCEPT = {"action": "accept"}
+MODEL = {"role": "assistant", "model": "m", "content": {"type": "text", "text": "Blue."}}
+PERSON = {"name": "Ada", "age": 36, "style": "pirate", "drinks": ["t"]}
+ROOTS = {"roots": [{"uri": "file:///a"}, {"uri": "file:///b", "name": "b"}]}
+
+
+def questions(result: Any) -> dict[str, Any]:
+    assert result["resultType"] == "input_required"
+    assert "content" not in result
+    return dict(result["inputRequests"])
+
+
+@pytest.mark.parametrize(
+    ("tool", "key", "method", "response", "said"),
+    [
+        (
+            "ask_name",
+            "person",
+            "elicitation/create",
+            {**ACCEPT, "content": PERSON},
+            'person: {"name":"Ada","age":36,"style":"pirate","drinks":["t"]}',
+        ),
+        ("ask_confirm", "sure", "elicitation/create", {**ACCEPT, "content": {}}, "sure: accept"),
+        ("ask_confirm", "sure", "elicitation/create", {"action": "cancel"}, "sure: cancel"),
+        ("think", "color", "sampling/createMessage", MODEL, "color: Blue."),
+        ("think", "color", "sampling/createMessage", {**MODEL, "content": []}, "color: no text"),
+        ("list_roots", "folders", "roots/list", ROOTS, "folders: file:///a, file:///b"),
+        ("list_roots", "folders", "roots/list", {"roots": []}, "folders: none"),
+    ],
+)
+def test_a_tool_that_asks_once_says_what_was_answered(
+    demo: Demo, tool: str, key: str, method: str, response: object, said: str
+) -> None:
+    first = demo.call_asking(tool)
+    [(asked, question)] = questions(first).items()
+    assert (asked, question["method"]) == (key, method)
+    assert "requestState" not in first
+    result = demo.call_asking(tool, first, **{key: response, "unexpected": {}})
+    assert (result["resultType"], text(result)) == ("complete", said)
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        None,
+        {},
+        "accept",
+        {"action": "other"},
+        {"action": "accept"},
+        {"action": "accept", "content": {"name": ""}},
+        {"action": "accept", "content": {"name": "Ada", "age": "36"}},
+        {"action": "accept", "content": {"name": "Ada", "drinks": ["x"]}},
+    ],
+)
+def test_an_answer_that_is_none_is_asked_for_again(demo: Demo, response: object) -> None:
+    first = demo.call_asking("ask_name")
+    assert demo.call_asking("ask_name", first, person=response) == first
+    assert demo.call_asking("ask_name", first, other={**ACCEPT, "content": PERSON}) == first
+
+
+def test_a_url_is_asked_for_twice(demo: Demo) -> None:
+    first = demo.call_asking("ask_url")
+    second = demo.call_asking("ask_url", first, page=ACCEPT)
+    urls = [questions(result)["page"]["params"]["url"] for result in (first, second)]
+    assert urls[0] == urls[1]
+    assert bridge.may_show_url(urls[0])
+    assert first["requestState"] != second["requestState"]
+    assert text(demo.call_asking("ask_url", second, page=ACCEPT)) == "page: accept; page: accept"
+    refused = demo.call_asking("ask_url", first, page={"action": "decline"})
+    assert text(refused) == "page: decline"
+
+
+def test_three_rounds_remember_their_answers_in_the_state(demo: Demo) -> None:
+    first = demo.call_asking("ask_rounds")
+    assert list(questions(first)) == ["pizza"]
+    pizza = {**ACCEPT, "content": {"kind": "n"}}
+    second = demo.call_asking("ask_rounds", first, pizza=pizza)
+    assert list(questions(second)) == ["door", "wish"]
+    assert second["requestState"] == 'ask_rounds, round 2 of 3, answers: pizza: {"kind":"n"}'
+    door = {**ACCEPT, "content": {"mail": "ada@example.com"}}
+    assert demo.call_asking("ask_rounds", second, door=door) == second  # one is missing
+    third = demo.call_asking("ask_rounds", second, door=door, wish=MODEL)
+    assert list(questions(third)) == ["sure"]
+    result = demo.call_asking("ask_rounds", third, sure={"action": "decline"})
+    assert text(result) == (
+        'pizza: {"kind":"n"}; door: {"mail":"ada@example.com"}; wish: Blue.; sure: decline'
+    )
+
+
+@pytest.mark.parametrize("state", ["", "ask_url, round 1 of 2", 1, None])
+def test_a_state_that_was_not_given_out_is_refused(demo: Demo, state: object) -> None:
+    demo.call_asking("ask_url")
+    error = demo.error_of("tools/call", _meta=ASKING, name="ask_url", requestState=state)
+    assert error["code"] == -32602
+
+
+def test_a_state_of_another_tool_or_long_ago_is_refused(
+    demo: Demo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bridge, "DEMO_MOST_STATES", 1)
+    state = demo.call_asking("ask_url")["requestState"]
+    for name in ("ask_rounds", "ask_name"):
+        error = demo.error_of("tools/call", _meta=ASKING, name=name, requestState=state)
+        assert error["code"] == -32602
+    demo.call_asking("ask_rounds")
+    error = demo.error_of("tools/call", _meta=ASKING, name="ask_url", requestState=state)
+    assert error["code"] == -32602
+
+
+@pytest.mark.parametrize(
+    ("tool", "declared", "missing"),
+    [
+        ("ask_name", {}, {"elicitation": {"form": {}}}),
+        ("ask_name", {"elicitation": {"url": {}}}, {"elicitation": {"form": {}}}),
+        ("ask_name", {"elicitation": {}}, None),
+        ("ask_url", {"elicitation": {}}, {"elicitation": {"url": {}}}),
+        ("ask_url", {"elicitation": {"url": {}}}, None),
+        ("think", {"elicitation": {}, "roots": {}}, {"sampling": {}}),
+        ("think", {"sampling": None}, {"sampling": {}}),
+        ("list_roots", {"sampling": {}}, {"roots": {}}),
+        ("ask_rounds", {}, {"elicitation": {"form": {}}, "sampling": {}}),
+        ("ask_rounds", {"elicitation": {}}, {"sampling": {}}),  # though round 1 needs it not
+    ],
+)
+def test_what_the_client_did_not_declare_is_not_asked(
+    demo: Demo, tool: str, declared: object, missing: object
+) -> None:
+    meta = {**META, f"{PREFIX}clientCapabilities": declared}
+    demo.say("tools/call", _meta=meta, name=tool, arguments={})
+    answer = demo.hear()
+    if missing is None:
+        assert questions(answer["result"])
+    else:
+        assert answer["error"]["code"] == -32021
+        assert answer["error"]["data"] == {"requiredCapabilities": missing}
+
+
+def test_every_question_passes_the_bridge_s_own_checks() -> None:
+    session = bridge.InputSession(CAPABILITIES, lambda: "id", 16)
+    for rounds in bridge.DEMO_ASKS.values():
+        for asks in json.loads(rounds):
+            result = json.dumps({"inputRequests": asks, "requestState": "s"}).encode()
+            assert len(session.read_round(bridge.parse_object(result))) == len(asks)
+            for ask in asks.values():
+                schema = ask.get("params", {}).get("requestedSchema")
+                shown = schema and bridge.compile_form(schema).shown
+                assert shown == schema  # it is of the restricted kind already
+
+
+def test_a_stream_hears_a_change_before_the_tool_answers(demo: Demo) -> None:
+    tools, honored = demo.listen(toolsListChanged=True, promptsListChanged=True)
+    assert honored == {"toolsListChanged": True}
+    both, honored = demo.listen(toolsListChanged=True, resourcesListChanged=True)
+    assert honored == {"toolsListChanged": True, "resourcesListChanged": True}
+    changed = "tools/list_changed"
+    assert demo.hear_change("toggle_tool") == [(changed, tools), (changed, both)]
+    assert demo.hear_change("count") == [("resources/list_changed", both)]
+    demo.cancel(tools)
+    assert demo.hear_change("toggle_tool") == [(changed, both)]
+
+
+def test_a_subscribed_resource_changes(demo: Demo) -> None:
+    uris = ["demo:///none", "demo:///counter", 1, {}]
+    stream, honored = demo.listen(resourceSubscriptions=uris, toolsListChanged=False)
+    assert honored == {"resourceSubscriptions": ["demo:///counter"]}
+    _, honored = demo.listen(resourceSubscriptions=["demo:///readme"])
+    assert honored == {"resourceSubscriptions": ["demo:///readme"]}
+    assert demo.hear_change("count") == [("resources/updated", stream)]
+    assert demo.hear_change("toggle_tool") == []
+    [part] = demo.ask("resources/read", uri="demo:///counter")["contents"]
+    assert part["text"] == "1"
+    listed = {item["uri"]: item for item in demo.ask("resources/list")["resources"]}
+    assert listed["demo:///counter"]["title"] == "Counter at 1"
+
+
+def test_a_stream_without_topics_is_open_and_without_notifications_refused(demo: Demo) -> None:
+    stream, honored = demo.listen(resourceSubscriptions="demo:///counter")
+    assert honored == {}
+    assert demo.error_of("subscriptions/listen")["code"] == -32602
+    demo.close_input()
+    assert demo.hear()["id"] == stream
+
+
+def test_the_end_of_the_input_ends_the_streams_that_are_open(demo: Demo) -> None:
+    gone, _ = demo.listen(toolsListChanged=True)
+    stays, _ = demo.listen(toolsListChanged=True)
+    demo.cancel(gone)
+    demo.close_input()
+    end = {"resultType": "complete", "_meta": {f"{PREFIX}subscriptionId": stays}}
+    assert demo.hear() == {"jsonrpc": "2.0", "id": stays, "result": end}
+    assert demo.lines.empty()
+
+
+def test_the_tool_extra_comes_and_goes(demo: Demo) -> None:
+    def names() -> list[str]:
+        return [tool["name"] for tool in demo.ask("tools/list")["tools"]]
+
+    assert "extra" not in names()
+    assert demo.error_of("tools/call", name="extra", arguments={})["code"] == -32602
+    assert text(demo.call("toggle_tool")) == "extra is there"
+    assert "extra" in names()
+    assert text(demo.call("extra", a=1)) == "arguments: a"
+    assert text(demo.call("toggle_tool")) == "extra is gone"
+    assert "extra" not in names()
+
+
+@pytest.mark.parametrize("least", [None, *bridge.LOG_LEVELS])
+def test_a_message_of_each_level_that_was_asked_for(demo: Demo, least: str | None) -> None:
+    meta = META if least is None else {**META, f"{PREFIX}logLevel": least}
+    heard = demo.hear_until(demo.say("tools/call", _meta=meta, name="log_levels", arguments={}))
+    levels = [message["params"]["level"] for message in heard[:-1]]
+    known = [*bridge.LOG_LEVELS]
+    assert levels == ([] if least is None else known[known.index(least) :])
+
+
+def test_what_changes_is_declared(demo: Demo) -> None:
+    declared = demo.ask("server/discover")["capabilities"]
+    assert declared["tools"] == {"listChanged": True}
+    assert declared["resources"] == {"listChanged": True, "subscribe": True}
+    assert declared["prompts"] == {}
+
+
+VALIDATE = """
+import json, sys
+from mcp_types import jsonrpc, methods
+from pydantic import TypeAdapter
+
+for line in sys.stdin:
+    method, frame = json.loads(line)
+    if "method" in frame:
+        model, value = methods.SERVER_NOTIFICATIONS[frame["method"], "2026-07-28"], frame
+    elif "error" in frame:
+        model, value = jsonrpc.JSONRPCError, frame
+    else:
+        model, value = methods.SERVER_RESULTS[method, "2026-07-28"], frame["result"]
+    TypeAdapter(model).validate_python(value, strict=True, by_name=False)
+"""
+
+
+def test_all_that_it_says_is_valid_by_the_official_types(demo: Demo) -> None:
+    python = need_peer_python("mcp2")
+    meta = {**ASKING, f"{PREFIX}logLevel": "debug", "progressToken": "t"}
+    topics: dict[str, Any] = {"toolsListChanged": True, "resourcesListChanged": True}
+    topics["resourceSubscriptions"] = ["demo:///counter"]
+    methods = {demo.say("subscriptions/listen", notifications=topics): "subscriptions/listen"}
+    for method in ("server/discover", "tools/list", *bridge.DEMO_LISTS):
+        methods[demo.say(method)] = method
+    for uri in bridge.DEMO_TEXTS:
+        methods[demo.say("resources/read", uri=uri)] = "resources/read"
+    for name in bridge.DEMO_TOOLS:
+        arguments = {"a": 1, "b": 2, "text": "x", "seconds": 0}
+        for with_meta in (meta, META):
+            said = demo.say("tools/call", _meta=with_meta, name=name, arguments=arguments)
+            methods[said] = "tools/call"
+    answers = {"sure": {**ACCEPT, "content": {}}, "pizza": {**ACCEPT, "content": {"kind": "m"}}}
+    for more in ({"inputResponses": answers}, {"requestState": "none"}):
+        for name in ("ask_confirm", "ask_rounds"):
+            said = demo.say("tools/call", _meta=ASKING, name=name, arguments={}, **more)
+            methods[said] = "tools/call"
+    heard = []
+    waiting = {said for said, method in methods.items() if method != "subscriptions/listen"}
+    while waiting:
+        heard.append(demo.hear())
+        waiting.discard(heard[-1].get("id"))
+    demo.close_input()
+    while not demo.lines.empty():
+        heard.append(demo.hear())
+    lines = [json.dumps([methods.get(frame.get("id")), frame]) for frame in heard]
+    subprocess.run(  # noqa: S603 - the Python of the tests
+        [python, "-c", VALIDATE], input="\n".join(lines), text=True, check=True, timeout=WAIT
+    )
 
 
 def test_every_tool_of_the_table_is_listed_and_known(demo: Demo) -> None:
