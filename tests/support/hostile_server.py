@@ -9,6 +9,7 @@ The tools (`tools/call`); each answers its request but for those that say otherw
     echo {text}             the text; answers as a good server does
     text {count, kind}      a text of `count` characters, kind "ascii" or "emoji"
     write {text}            writes this as latin-1 bytes, @ID@ is the id; no answer of its own
+    repeat {start, count, end}  the same with `count` times "x" between
     flood {count}           `count` notifications of each of three kinds, then an answer
     endless {bytes}         so many bytes of an answer without a line end, half of them after the
                             test has said "go" at the control; then the line ends
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 VERSION = "2026-07-28"
 META_SERVER_INFO = "io.modelcontextprotocol/serverInfo"
 CHUNK = b"x" * 65536
-SHOWN_BYTES = 20_000  # of a line that is told at the control; of a longer one only the digest
+SHOWN_BYTES = 20_000  # of a line that is told at the control; a longer one without its arguments
 
 
 class Control:
@@ -113,6 +114,7 @@ class Server:
             "echo": lambda key, asked, _: self.answer_text(key, asked["text"]),
             "text": self.call_text,
             "write": self.call_write,
+            "repeat": self.call_repeat,
             "flood": self.call_flood,
             "endless": self.call_endless,
             "hold": self.call_hold,
@@ -157,14 +159,15 @@ class Server:
         self.write(text.encode("utf-8", "surrogatepass") + self.line_end)
 
     def handle_line(self, line: bytes) -> None:
+        message = json.loads(line)
+        shown = line.decode("utf-8")
+        what: JsonObject = {"heard": message["method"]}
         if len(line) > SHOWN_BYTES:
             digest = hashlib.sha256(line).hexdigest()
-            self.control.tell(heard="a long line", bytes=len(line), digest=digest)
-        message = json.loads(line)
-        if len(line) <= SHOWN_BYTES:
-            self.control.tell(
-                heard=message["method"], id=message.get("id"), line=line.decode("utf-8")
-            )
+            what = {"heard": "a long line", "bytes": len(line), "digest": digest}
+            short = {**message, "params": {**message["params"], "arguments": {}}}
+            shown = json.dumps(short, separators=(",", ":"))
+        self.control.tell(**what, id=message.get("id"), line=shown)
         if "id" not in message or self.options.silent:
             return
         params = message["params"]
@@ -221,6 +224,10 @@ class Server:
 
     def call_write(self, key: object, asked: JsonObject, _: JsonObject) -> None:
         self.write(asked["text"].replace("@ID@", str(key)).encode("latin-1"))
+
+    def call_repeat(self, key: object, asked: JsonObject, _: JsonObject) -> None:
+        text = asked["start"] + "x" * asked["count"] + asked["end"] + "\n"
+        self.call_write(key, {"text": text}, {})
 
     def call_flood(self, key: object, asked: JsonObject, meta: JsonObject) -> None:
         kinds: tuple[tuple[str, JsonObject], ...] = (

@@ -14,6 +14,7 @@ installed, the frames are checked against them as well.
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import json
 import os
@@ -230,9 +231,9 @@ class Frame:
 class Bridge:
     """One run of the product, from its start to the proof that nothing of it is left.
 
-    `flags` are for the hostile server, `wrapper` starts it, `command` is instead of it. `keeps` are the roles of
-    processes that may live on. `hostile` are places in frames that the server of the test makes
-    invalid, as in exemptions.py. Threads: the test's own, and one for each stream.
+    `flags` are for the hostile server, `wrapper` starts it, `command` is instead of it. `keeps` are
+    the roles of processes that may live on. `hostile` are places in frames that the server of the
+    test makes invalid, as in exemptions.py. Threads: the test's own, and one for each stream.
     """
 
     def __init__(
@@ -377,9 +378,12 @@ class Bridge:
 
     def _write_message(self, message: Json) -> None:
         line = json.dumps(message).encode()
-        if len(line) < LARGEST_CHECKED:
-            self._sent.append(line)
         self.write(line + b"\n")
+        if len(line) > LARGEST_CHECKED:  # stands for it, when the types are checked
+            line = json.dumps(
+                {**message, "params": {**message["params"], "arguments": {}}}
+            ).encode()
+        self._sent.append(line)
 
     def send_call(self, tool: str, arguments: Json = None, key: Id | None = None) -> Id:
         token = self._last_id + 1 if key is None else key
@@ -506,7 +510,7 @@ class Bridge:
         problems = [frame.problem for frame in frames if frame.problem]
         assert not problems, problems
         keys = [frame.key() for frame in frames if frame.key() not in ("", "null")]
-        twice = sorted({key for key in keys if keys.count(key) > 1}) if len(keys) < 5000 else []
+        twice = [key for key, count in collections.Counter(keys).items() if count > 1]
         assert not twice, f"answered more than once: {twice}"
         if self._checks_frames and is_ready(folder_of("mcp2", PEER_REQUIREMENTS["mcp2"])):
             self._check_types(frames)
