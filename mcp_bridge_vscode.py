@@ -34,10 +34,10 @@ WIRING    bridge         builds the rooms, hands each its neighbours, stops them
           check          acts as VS Code against a bridge and reports
           cli            arguments, exit codes, main
 
-Threads   reader 1 (the main thread, front_end); worker 1 per slot that takes long and 1 for what
-          the reader answers (slots, plumbing); standby 1 (plumbing); listen owner 1 (listen);
-          upstream reader 1 per child (child); log 1 (plumbing); parent watch 1, stop 1 and, from
-          the start of a stop, watchdog 1 (bridge)
+Threads   reader 1 (front_end; the main thread only takes signals); worker 1 per slot that takes
+          long and 1 for what the reader answers (slots, plumbing); standby 1 (plumbing); listen
+          owner 1 (listen); upstream reader 1 per child (child); log 1 (plumbing); parent watch 1,
+          stop 1 and, from the start of a stop, watchdog 1 (bridge)
 Rule      a section uses what stands above it; a room uses no other room; wiring uses all
 """
 
@@ -3280,9 +3280,11 @@ class RankedLock:
         self._lock.release()
 
 
-def start_thread(name: str, body: Callable[[], None]) -> threading.Thread:  # noqa: TID251  # a type
-    """A daemon thread runs `body`; whoever starts it sees to it that it ends."""
-    thread = threading.Thread(target=body, name=name, daemon=True)  # noqa: TID251  # only here
+def start_thread(
+    name: str, body: Callable[[], object], *, is_daemon: bool = True
+) -> threading.Thread:  # noqa: TID251  # a type
+    """A thread runs `body`; whoever starts it sees to it that it ends."""
+    thread = threading.Thread(target=body, name=name, daemon=is_daemon)  # noqa: TID251  # only here
     thread.start()
     return thread
 
@@ -3627,7 +3629,7 @@ class Output:
         self._is_closed = False
         self._pending: list[Piece] = []
         self._posted: deque[bytes] = deque()  # append and popleft are one step each
-        self._is_draining = False  # set by the reader, cleared by its worker before it looks
+        self._is_draining = False  # set by the reader, cleared by its worker before its last look
 
     def write_from(
         self, produce: Callable[[], list[Piece] | None], *, is_more: bool = False
@@ -3671,8 +3673,12 @@ class Output:
             self._lock.release()
 
     def _drain(self) -> None:
-        self._is_draining = False
-        self.flush()
+        while True:
+            self.flush()  # one worker waits for a slow client, however much is posted meanwhile
+            self._is_draining = False
+            if not self._posted:
+                return
+            self._is_draining = True
 
     def _flush_locked(self) -> bool:
         """False when stdout has broken just now."""
@@ -7590,12 +7596,14 @@ _TAKES_VALUE: Final = frozenset(
 
 
 def main() -> None:
-    """The program: ends the process with its exit code."""
-    sys.exit(run_main(sys.argv[1:]))
+    """The program: ends the process with its exit code, or leaves it to the bridge."""
+    code = run_main(sys.argv[1:])
+    if code is not None:
+        sys.exit(code)
 
 
-def run_main(arguments: list[str]) -> int:
-    """What the arguments ask for; returns the exit code where the process goes on."""
+def run_main(arguments: list[str]) -> int | None:
+    """What the arguments ask for; returns the exit code, or None once a bridge runs."""
     own = arguments[: arguments.index("--")] if "--" in arguments else arguments
     if "--help" in own:
         write_all(1, (USAGE.encode(),))
@@ -7608,11 +7616,12 @@ def run_main(arguments: list[str]) -> int:
             return run_demo(arguments[1:])
         if arguments[:1] == ["check"]:
             return run_check(arguments[1:])
-        return serve(parse_options(arguments))
+        serve(parse_options(arguments))
     except UsageError as error:
         text = f"{PROGRAM}: vscode: error: {error}\n{USAGE}"
         write_all(2, (text.encode("utf-8", "replace"),))
         return 2
+    return None
 
 
 def take_standard_descriptors() -> None:
@@ -7627,8 +7636,16 @@ def take_standard_descriptors() -> None:
             os.set_inheritable(os.open(os.devnull, mode), True)
 
 
-def serve(options: Options) -> int:
-    """Serves VS Code until it closes our stdin."""
+_NO_LATE_THREADS: Final = (0x030C0000, 0x030C0200)  # Pythons that start none after the script
+
+
+def serve(options: Options) -> None:
+    """A bridge serves VS Code until it closes our stdin, and then ends the process.
+
+    Its reader is a thread, and the main thread waits at the end of the script for it: Python
+    keeps the syntax tree of a script, half of all memory, until its last line has run. Signals
+    still arrive in the main thread.
+    """
     limits = LIMITS.replace(
         discover_seconds=float(options.discover_seconds), line_bytes=options.line_bytes
     )
@@ -7650,7 +7667,10 @@ def serve(options: Options) -> int:
         "vscode", f"internal error of a thread, {place_of(found.exc_value or SystemExit())}"
     )
     watch_parent(bridge.end_input)
-    return bridge.run()
+    if _NO_LATE_THREADS[0] <= sys.hexversion < _NO_LATE_THREADS[1]:
+        bridge.run()
+    else:
+        start_thread("reader", bridge.run, is_daemon=False)
 
 
 # endregion
