@@ -1044,16 +1044,18 @@ class LineFramer:
         if len(self._buffer) > self._line_bytes + 1:  # one more for a CR that is none of the line
             self._start_long(bytes(self._buffer[: self._edge_bytes]), found)
 
-    def _start_long(self, head: bytes, found: list[bytes | LongLine]) -> None:
+    def _start_long(self, head: bytes, found: list[bytes | LongLine]) -> LongLine:
         self._long, self._tail = LongLine(head), bytes(self._buffer[-self._edge_bytes :])
         self._buffer = bytearray()
         found.append(self._long)
+        return self._long
 
     def _end_line(self, part: bytes, found: list[bytes | LongLine]) -> None:
         if self._buffer or self._long is not None:
             self._keep(part, found)
             part = bytes(self._buffer)
-        if self._long is None:
+        long = self._long
+        if long is None:
             line = part[:-1] if part.endswith(b"\r") else part
             if len(line) <= self._line_bytes:
                 if self._buffer:
@@ -1062,10 +1064,9 @@ class LineFramer:
                     found.append(line)
                 return
             self._buffer = bytearray(part)
-            self._start_long(part[: self._edge_bytes], found)
-        if self._long is not None:
-            found.append(LongLine(self._long.head, self._tail, ended=True))
-            self._long = None
+            long = self._start_long(part[: self._edge_bytes], found)
+        self._long = None
+        found.append(LongLine(long.head, self._tail, ended=True))
 
 
 # endregion
