@@ -69,6 +69,23 @@ def test_a_request_of_the_client_knows_its_method_by_its_row() -> None:
     assert request.params is None
 
 
+@pytest.mark.parametrize(
+    ("raw_id", "shown"),
+    [
+        (b"7", "7"),
+        ('"é"'.encode(), '"é"'),
+        (b'"\\n\x1b"', '"\\n "'),
+        (b'"' + b"x" * 500_000 + b'"', '"' + "x" * 60 + "..."),
+        (b'"' + "é".encode() * 100 + b'"', '"' + "é" * 60 + "..."),
+    ],
+    ids=lambda value: repr(value)[:20],
+)
+def test_a_request_is_shown_with_an_id_that_people_may_read(raw_id: bytes, shown: str) -> None:
+    request = ClientRequest("a", raw_id, METHODS["tools/call"], None)
+    assert request.shown_id() == shown
+    assert request.shown() == f"request {shown} (tools/call)"
+
+
 # The progress token ---------------------------------------------------------------
 
 
