@@ -87,9 +87,11 @@ def names_bound_by(statement: ast.stmt) -> Iterator[str]:
         for child in (*statement.body, *statement.orelse):
             yield from names_bound_by(child)
     elif isinstance(statement, (ast.Assign, ast.AnnAssign)):
-        for node in ast.walk(statement):
-            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-                yield node.id
+        targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+        for target in targets:
+            for node in ast.walk(target):
+                if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                    yield node.id
 
 
 def modules_imported_by(node: ast.AST) -> list[str]:

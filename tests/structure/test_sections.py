@@ -25,6 +25,12 @@ def may_use(user: Section, owner: Section) -> bool:
     )
 
 
+def stored_in(part: ast.AST) -> set[str]:
+    """The names that a part of the tree binds."""
+    names = (node for node in ast.walk(part) if isinstance(node, ast.Name))
+    return {name.id for name in names if isinstance(name.ctx, ast.Store)}
+
+
 class Uses(ast.NodeVisitor):
     """Collects the uses of names of the module: those of a scope's own are none."""
 
@@ -50,6 +56,18 @@ class Uses(ast.NodeVisitor):
             {a.arg for a in ast.walk(node.args) if isinstance(a, ast.arg)}, [node.body]
         )
 
+    def visit_ListComp(self, node: ast.ListComp) -> None:
+        self._visit_comprehension(node)
+
+    def visit_SetComp(self, node: ast.SetComp) -> None:
+        self._visit_comprehension(node)
+
+    def visit_DictComp(self, node: ast.DictComp) -> None:
+        self._visit_comprehension(node)
+
+    def visit_GeneratorExp(self, node: ast.GeneratorExp) -> None:
+        self._visit_comprehension(node)
+
     def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
         self._visit_types([node.annotation])
         self.visit(node.target)
@@ -67,6 +85,13 @@ class Uses(ast.NodeVisitor):
         if is_use:
             self.found.append((node, self._for_types))
 
+    def _visit_comprehension(
+        self, node: ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
+    ) -> None:
+        self._own.append(stored_in(node))
+        self.generic_visit(node)
+        self._own.pop()
+
     def _visit_types(self, nodes: list[ast.expr] | list[ast.stmt]) -> None:
         before, self._for_types = self._for_types, True
         for node in nodes:
@@ -74,9 +99,7 @@ class Uses(ast.NodeVisitor):
         self._for_types = before
 
     def _visit_scope(self, own: set[str], body: list[ast.stmt] | list[ast.expr]) -> None:
-        inner = [node for part in body for node in ast.walk(part)]
-        stored = {n.id for n in inner if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-        self._own.append(own | stored)
+        self._own.append(own.union(*map(stored_in, body)))
         for part in body:
             self.visit(part)
         self._own.pop()
