@@ -2254,7 +2254,7 @@ def meta_to_modern(meta: RawObject | None) -> list[Piece]:
     """
     if meta is None:
         return []
-    return meta.kept([key for key in meta.members if not _may_pass(key)])
+    return meta.kept({key for key in meta.members if not _may_pass(key)})
 
 
 def _may_pass(key: str) -> bool:
@@ -3066,15 +3066,25 @@ def build_filter(kinds: Iterable[ListKind], uris: Iterable[str]) -> list[Piece]:
     return [b'"notifications":' + encode_json(wanted)]
 
 
-def read_acknowledgment(params: RawObject | None) -> tuple[set[str], set[str]]:
-    """The filter fields and the URIs that the server honours."""
-    honoured = params.get("notifications") if params is not None else None
+class Honoured:
+    """What of a filter the server agreed to: the fields of lists, and the URIs."""
+
+    __slots__ = ("fields", "uris")
+
+    def __init__(self, fields: set[str], uris: set[str]) -> None:
+        self.fields = fields
+        self.uris = uris
+
+
+def read_acknowledgment(params: RawObject | None) -> Honoured | None:
+    """What the server honours; None when it does not say, which is taken for all of it."""
+    honoured = None if params is None else params.get("notifications")
     if not isinstance(honoured, dict):
-        return set(), set()
+        return None
     uris = honoured.get("resourceSubscriptions")
     named = uris if isinstance(uris, list) else []
     fields = {field for field, value in honoured.items() if value is True}
-    return fields, {uri for uri in named if isinstance(uri, str)}
+    return Honoured(fields, {uri for uri in named if isinstance(uri, str)})
 
 
 def subscription_id(params: RawObject | None) -> Json:
@@ -3871,7 +3881,7 @@ class FrontEnd:
             self._answer_error(raw_id, error)
         elif row is not None:
             params = frame.object("params")
-            if method in LIST_METHODS and (params is None or "cursor" not in params):
+            if method in LIST_METHODS and (params is None or params.peek("cursor") is None):
                 self._note_asked(method)
             error = self._admit(ClientRequest(key, raw_id, row, params))
             if error is not None:
@@ -4717,19 +4727,19 @@ class Rounds:
 class Stream:
     """One listen request. A newer one takes its place with its first acknowledgment.
 
-    Threads: made by the owner; `acknowledged_at` is set by the upstream reader.
+    Threads: made by the owner; the two fields that change do so under the output lock.
     """
 
-    __slots__ = ("acknowledged_at", "change", "exchange", "number", "opened_at", "uris")
+    __slots__ = ("acknowledged_at", "change", "exchange", "is_over", "opened_at", "uris")
 
     def __init__(
-        self, number: int, uris: tuple[str, ...], change: SubscriptionChange | None, now: float
+        self, uris: tuple[str, ...], change: SubscriptionChange | None, now: float
     ) -> None:
-        self.number = number
         self.uris = uris
         self.change = change  # the request of the client that it was opened for
         self.opened_at = now
-        self.acknowledged_at: float | None = None
+        self.acknowledged_at: float | None = None  # when it became active
+        self.is_over = False  # it has ended, or an acknowledgment came too late
         self.exchange: Exchange | None = None
 
 
@@ -4737,10 +4747,11 @@ class Listener:
     """The subscriptions of the client, and the stream that carries them.
 
     Threads: the owner, run_owner(), opens and ends streams, one change at a time; the reader
-    calls start() and request_change(); the upstream reader handles events and acknowledgments,
-    and writes them under the output lock; the stop sequence calls stop(). `_active` and
-    `_has_gap` change under the output lock alone. The owner sleeps without a limit while a
-    stream is active.
+    calls start() and request_change(); the upstream reader handles events, acknowledgments and
+    ends, and writes under the output lock; the stop sequence calls stop(). `_active` and
+    `_has_gap` change under the output lock alone, in the order of what the server said: the
+    owner, which hears of it later, has no say in what is a gap. It sleeps without a limit while
+    a stream is active.
     """
 
     def __init__(
@@ -4776,7 +4787,6 @@ class Listener:
         self._opening: Stream | None = None
         self._waiting: deque[SubscriptionChange] = deque()
         self._next_at: float | None = None  # when a new stream is due
-        self._numbers = itertools.count(1)
         self._comeback = Comeback(limits)
 
     def configure(self, capabilities: Json) -> None:
@@ -4800,7 +4810,7 @@ class Listener:
 
     def stop(self, seconds: float) -> None:
         """Every stream is cancelled and the owner has ended, or `seconds` are over."""
-        if self._start_once.is_over() and self._stop_once.first():
+        if self._stop_once.first() and self._start_once.is_over():
             self._wake.set()
             self._finished.wait(seconds)
 
@@ -4835,15 +4845,26 @@ class Listener:
         now = self._clock.now()
         opening = self._opening
         if opening is not None and now >= opening.opened_at + self._limits.listen_seconds:
-            self._opening = None
-            self._abandon(opening, "no acknowledgment in time")
-            limit = self._limits.listen_seconds
-            detail = f"subscriptions/listen: no acknowledgment in {limit:g} s"
-            self._handle_failure(opening, BridgeError(Cause.TIMEOUT, detail))
+            self._give_up(opening)
         while self._opening is None and self._waiting:
             self._begin_change(self._waiting.popleft())
         if self._opening is None and self._next_at is not None and now >= self._next_at:
             self._open(self._uris, None)
+
+    def _give_up(self, stream: Stream) -> None:
+        """The stream was not acknowledged in time: from here on it cannot be."""
+
+        def mark() -> None:
+            stream.is_over = stream.is_over or stream.acknowledged_at is None
+
+        self._write_from(mark, is_more=True)
+        if stream.acknowledged_at is not None:
+            return  # it came in this very moment, and so does word of it
+        self._opening = None
+        self._abandon(stream, "no acknowledgment in time")
+        limit = self._limits.listen_seconds
+        detail = f"subscriptions/listen: no acknowledgment in {limit:g} s"
+        self._handle_failure(stream, BridgeError(Cause.TIMEOUT, detail))
 
     def _begin_change(self, change: SubscriptionChange) -> None:
         if change.is_over():
@@ -4874,12 +4895,12 @@ class Listener:
 
     def _open(self, uris: tuple[str, ...], change: SubscriptionChange | None) -> None:
         self._next_at = None
-        stream = Stream(next(self._numbers), uris, change, self._clock.now())
+        stream = Stream(uris, change, self._clock.now())
         self._opening = stream
         call = UpstreamCall("subscriptions/listen", build_filter(self._kinds, uris))
         exchange = self._connection.prepare(
             call,
-            lambda: self._tell(lambda: self._handle_end(stream)),
+            lambda: self._note_end(stream),
             None,
             lambda method, params: self._handle_event(stream, method, params),
         )
@@ -4900,7 +4921,9 @@ class Listener:
         if method == ACKNOWLEDGED:
             self._handle_acknowledgment(stream, params)
         elif method == "notifications/cancelled":
-            self._tell(lambda: self._handle_end(stream))
+            if stream.exchange is not None:
+                self._connection.forget(stream.exchange)
+            self._note_end(stream)
         else:
             pieces = event_to_legacy(method, params)
             if pieces is None:
@@ -4919,68 +4942,79 @@ class Listener:
 
     def _handle_acknowledgment(self, stream: Stream, params: RawObject | None) -> None:
         """On the upstream reader: the answer of a change, and what was missed in a gap."""
-        fields, uris = read_acknowledgment(params)
+        honoured = read_acknowledgment(params)
         is_first = stream.acknowledged_at is None
-        stream.acknowledged_at = self._clock.now()
 
         def produce() -> list[Piece] | None:
-            active = self._active
-            if active is not None and active.number > stream.number:
+            if stream.is_over:
                 return None
             pieces: list[Piece] = []
             if is_first:
                 if stream.change is not None and stream.change.is_over():
-                    return None  # the client wants no answer any more: all stays as it was
-                self._active = stream
+                    stream.is_over = True  # the client wants it no more: all stays as it was
+                    return None
+                stream.acknowledged_at, self._active = self._clock.now(), stream
                 if stream.change is not None:
                     pieces += stream.change.take_answer() or ()
+            elif self._active is not stream:
+                return None
             if self._has_gap or not is_first:
                 self._has_gap = False
-                pieces += self._missed(stream, fields)
+                pieces += self._missed(stream, honoured)
             return pieces
 
         self._write_from(produce, is_more=True)
         if is_first:
-            self._tell(lambda: self._handle_first(stream, uris))
+            self._tell(lambda: self._handle_first(stream, honoured))
 
-    def _missed(self, stream: Stream, fields: set[str]) -> list[Piece]:
+    def _missed(self, stream: Stream, honoured: Honoured | None) -> list[Piece]:
         """Under the output lock: what the client may not have heard of."""
         pieces: list[Piece] = []
         for kind in self._kinds:
-            if kind.filter_field in fields and self.list_changes.mark(kind.change):
+            is_told = honoured is None or kind.filter_field in honoured.fields
+            if is_told and self.list_changes.mark(kind.change):
                 pieces += event_to_legacy(kind.change, None) or ()
         pieces += (build_updated(uri) for uri in stream.uris)
         return pieces
 
-    def _handle_first(self, stream: Stream, uris: set[str]) -> None:
+    def _handle_first(self, stream: Stream, honoured: Honoured | None) -> None:
         """On the owner: a stream has been acknowledged."""
         if stream is not self._opening:
             return
         self._opening = None
-        if self._active is not stream:
+        if stream.acknowledged_at is None:
             self._abandon(stream, "the client canceled the request")
+            self._resume()
             return
         old, self._current = self._current, stream
-        self._uris, self._is_wanted = stream.uris, True
+        self._uris, self._is_wanted, self._next_at = stream.uris, True, None
         self._abandon(old, "a newer stream took its place")
         for uri in stream.uris:
-            if uri not in uris:
+            if honoured is not None and uri not in honoured.uris:
                 shown = clean_text(uri, int(self._limits.shown_text))
-                self._log.warning(
-                    "bridge", f"the upstream server sends no updates of the resource {shown}"
-                )
+                text = f"the upstream server sends no updates of the resource {shown}"
+                self._log.warn_once("bridge", text, text)
+
+    def _note_end(self, stream: Stream) -> None:
+        """On the thread that hears of it: what happens from here on reaches no stream."""
+
+        def leave() -> None:
+            stream.is_over = True
+            if self._active is stream:
+                self._active, self._has_gap = None, True
+
+        self._write_from(leave, is_more=True)
+        self._tell(lambda: self._handle_end(stream))
 
     def _handle_end(self, stream: Stream) -> None:
         """On the owner: a stream has ended by a reply, a failure, or the server's cancellation."""
         exchange = stream.exchange
         if exchange is None or stream not in (self._opening, self._current):
             return
-        self._connection.forget(exchange)
         if stream is self._opening:
             self._opening = None
         else:
             self._current = None
-        self._write_from(lambda: self._leave_gap(stream))
         if exchange.failure is not None:
             self._handle_failure(stream, exchange.failure)
         elif exchange.reply is not None and "error" in exchange.reply:
@@ -4994,11 +5028,6 @@ class Listener:
                 "bridge",
                 f"the upstream server ended the listen stream. A new stream follows in {wait:g} s.",
             )
-
-    def _leave_gap(self, stream: Stream) -> None:
-        """Under the output lock: what happens from here on reaches no stream."""
-        if self._active is stream:
-            self._active, self._has_gap = None, True
 
     def _come_back(self, stream: Stream, *, is_lost: bool) -> float:
         """A new stream is due after the seconds that are returned."""
@@ -5017,10 +5046,10 @@ class Listener:
         is_lost = error.cause in (Cause.TIMEOUT, Cause.TRANSPORT_FAILED, Cause.TOO_MANY_REQUESTS)
         if not is_lost:
             self._is_wanted = False
+            is_new = stream.acknowledged_at is None
+            what = "cannot start the listen stream" if is_new else "the listen stream failed"
             self._log.warning(
-                "bridge",
-                f"cannot start the listen stream: {error.cause.value}. The client gets no list"
-                " changes.",
+                "bridge", f"{what}: {error.cause.value}. The client gets no list changes."
             )
             return
         wait = self._come_back(stream, is_lost=True)
@@ -5059,8 +5088,8 @@ class Listener:
         self._resume()
 
     def _resume(self) -> None:
-        """After a failed change: without a stream, the next try is due again."""
-        if self._current is None and self._is_wanted:
+        """After a change that failed: without a stream, the next try is due again."""
+        if self._current is None and self._is_wanted and self._next_at is None:
             self._next_at = self._clock.now() + self._limits.listen_wait_seconds
 
 
@@ -6171,6 +6200,7 @@ class Bridge:
     def _stop(self) -> None:
         """The stop sequence, each step bounded; the watchdog bounds them together."""
         # 1. No new request; those in flight end without an answer, or have failed with the server.
+        until = self._clock.now() + self._limits.grace_seconds
         self._lifecycle.close(None)
         start_thread("watchdog", self._run_watchdog)
         if self._reason is StopReason.SERVER_LOST:
@@ -6179,7 +6209,7 @@ class Bridge:
             self._slots.end_all(self._reason.value)
         self._listener.stop(self._limits.grace_seconds)
         # 2. The slots end: they tell the server, or write the failure.
-        self._slots.wait_empty(self._clock.now() + self._limits.grace_seconds)
+        self._slots.wait_empty(until)
         # 3. The client hears no more.
         self._output.close(self._limits.log_flush_seconds)
         # 4. The server ends: its stdin closes, then TERM, then KILL, for all of its group.
