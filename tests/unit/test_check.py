@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 import mcp_bridge_vscode as bridge
+from tests.support.frames import FrameChecker
+from tests.support.parts import need_peer_python
 
 WAIT = 60.0  # bounds every wait of this file
 FILE = Path(bridge.__file__).resolve()
@@ -348,7 +350,7 @@ CONTENT = {
     "two": ["x", "y"],
 }
 SAMPLING = {"messages": [{"role": "user", "content": {"type": "text", "text": "Think."}}]}
-QUESTIONS = [
+QUESTIONS: list[dict[str, Any]] = [
     {"method": "ping"},
     {"method": "elicitation/create", "params": FORM},
     {
@@ -383,6 +385,30 @@ def test_questions_are_accepted_with_what_fits_the_form(asking: Fake) -> None:
     assert answers[5]["code"] == -32601
     form = bridge.compile_form(FORM["requestedSchema"])  # type: ignore[arg-type]  # is JSON
     assert form.read(CONTENT) == CONTENT  # type: ignore[arg-type]  # is JSON
+
+
+VALIDATE = """
+import json, sys
+from mcp_types import methods
+from pydantic import TypeAdapter
+
+for line in sys.stdin:
+    method, result = json.loads(line)
+    model = methods.CLIENT_RESULTS[method, "2025-11-25"]
+    TypeAdapter(model).validate_python(result, strict=True, by_name=False)
+"""
+
+
+@pytest.mark.parametrize("action", ["accept", "decline", "cancel"])
+def test_answers_are_valid_by_the_official_types(asking: Fake, action: str) -> None:
+    python = need_peer_python("mcp2")
+    _, answers = answers_to(asking, "--answer", action)
+    pairs = [(q["method"], answer) for q, answer in zip(QUESTIONS, answers)]
+    lines = [json.dumps(pair) for pair in pairs if "code" not in pair[1]]
+    assert len(lines) >= 4
+    subprocess.run(  # noqa: S603 - the Python of the tests
+        [python, "-c", VALIDATE], input="\n".join(lines), text=True, check=True, timeout=WAIT
+    )
 
 
 @pytest.mark.parametrize("action", ["decline", "cancel"])
@@ -597,6 +623,25 @@ def test_the_demo_server_works_through_the_bridge() -> None:
     assert report["notifications"]["notifications/elicitation/complete"] == 1
     assert report["warnings"] == []
     assert report["exitCode"] == 0
+
+
+def test_what_the_bridge_says_of_the_demo_is_valid(monkeypatch: pytest.MonkeyPatch) -> None:
+    need_peer_python("mcp2")
+    checker, hear, write = FrameChecker(), bridge.CheckClient._put, bridge.CheckClient._write
+
+    def hear_and_check(self: bridge.CheckClient, heard: bytes | int) -> None:
+        if isinstance(heard, bytes):
+            checker.check("to_client", heard)
+        hear(self, heard)
+
+    def check_and_write(self: bridge.CheckClient, message: Any) -> None:
+        checker.check("from_client", json.dumps({"jsonrpc": "2.0", **message}).encode())
+        write(self, message)
+
+    monkeypatch.setattr(bridge.CheckClient, "_put", hear_and_check)
+    monkeypatch.setattr(bridge.CheckClient, "_write", check_and_write)
+    assert bridge.CheckRun(bridge.CheckOptions([])).collect()["ok"]
+    assert checker.problems() == []
 
 
 def test_the_questions_of_the_demo_are_all_accepted() -> None:
