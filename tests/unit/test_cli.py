@@ -217,12 +217,8 @@ def test_the_version_is_on_stdout(before: list[str], capfd: pytest.CaptureFixtur
 def test_the_help_of_a_server_is_not_ours(monkeypatch: pytest.MonkeyPatch) -> None:
     served: list[list[str]] = []
 
-    def serve(options: bridge.Options) -> int:
-        served.append(options.command)
-        return 7
-
-    monkeypatch.setattr(bridge, "serve", serve)
-    assert run_main(["--", "server", "--help", "--version"]) == 7
+    monkeypatch.setattr(bridge, "serve", lambda options: served.append(options.command))
+    assert run_main(["--", "server", "--help", "--version"]) is None
     assert served == [["server", "--help", "--version"]]
 
 
@@ -255,6 +251,12 @@ def test_the_usage_fits_a_terminal_and_tells_the_exit_codes() -> None:
     assert set(bridge.EXIT_CODES.values()) == {0, 1}
     assert str(LIMITS.line_bytes) in bridge.USAGE
     assert f"(default: {LIMITS.discover_seconds:g})" in bridge.USAGE
+
+
+def test_main_leaves_the_exit_code_to_a_bridge(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["mcp_bridge_vscode.py", *COMMAND])
+    monkeypatch.setattr(bridge, "serve", lambda _options: None)
+    assert bridge.main() is None  # type: ignore[func-returns-value]
 
 
 # serve ------------------------------------------------------------------------------
@@ -303,13 +305,13 @@ def handlers(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[int, Any]]:
 )
 @pytest.mark.usefixtures("handlers")
 def test_the_fallback_name_is_that_of_the_command(arguments: list[str], name: str) -> None:
-    assert run_main(arguments) == 5
+    assert run_main(arguments) is None
     assert FakeBridge.made["fallback_name"] == name
 
 
 @pytest.mark.usefixtures("handlers")
 def test_the_options_reach_the_bridge() -> None:
-    assert run_main(["--discover-timeout=5", "--max-line-bytes=1000", "--", "s", "x"]) == 5
+    assert run_main(["--discover-timeout=5", "--max-line-bytes=1000", "--", "s", "x"]) is None
     made = FakeBridge.made
     assert made["command"] == ["s", "x"]
     assert (made["limits"].discover_seconds, made["limits"].line_bytes) == (5.0, 1000)
