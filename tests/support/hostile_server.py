@@ -191,7 +191,7 @@ class Server:
             return
         cached: JsonObject = {"ttlMs": 0, "cacheScope": "private"}
         if method == "server/discover":
-            capabilities: JsonObject = {"tools": {}, "resources": {}, "prompts": {}}
+            capabilities: JsonObject = {"tools": {}, "resources": {}, "prompts": {}, "logging": {}}
             info = {"name": "hostile", "version": "1"}
             self.answer(
                 key,
