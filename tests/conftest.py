@@ -13,7 +13,8 @@ from tests.support.running import RunningBridge
 from tests.support.waits import until
 
 OF_THE_PRODUCT = (
-    "worker", "standby", "stop", "watchdog", "log", "upstream reader", "parent watch", "fake",
+    "worker", "standby", "stop", "watchdog", "log", "upstream reader", "listen owner",
+    "parent watch", "fake",
 )  # fmt: skip
 
 
