@@ -5798,15 +5798,15 @@ class Child:
         process = self._process
         if process is None:
             return "no process"
+        code = None
         if hasattr(os, "waitid"):
             try:
                 found = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-            except ChildProcessError:  # the stop did not wait for us
+            except ChildProcessError:  # a stop that did not wait for us has reaped it
                 found = None
-            if found is None:
-                return "an unknown status"
-            code = found.si_status if found.si_code == os.CLD_EXITED else -found.si_status
-        else:
+            if found is not None:
+                code = found.si_status if found.si_code == os.CLD_EXITED else -found.si_status
+        if code is None:
             code = process.wait()
             self._is_reaped = True
         if code >= 0:
