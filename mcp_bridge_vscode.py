@@ -1611,11 +1611,11 @@ def _schemas_in(place: _SchemaPlace, keyword: str, value: Json) -> list[_SchemaP
 # fits the server's own schema. See client/elicitation, "Requested Schema": a flat object of texts,
 # numbers, booleans and choices; what real servers write instead is brought to that where it means
 # the same. Nothing is fetched, and a reference is followed inside the schema alone. What a hostile
-# schema can cost is bounded: the hops, what references bring in, the steps of a check.
+# schema can cost is bounded, so that all of it takes less than a second.
 
+_MOST_BYTES: Final = 4 << 20  # of a schema with all that its references bring in
 _MOST_HOPS: Final = 16  # references and alternatives inside one another
-_MOST_INLINED: Final = 1 << 20  # bytes that the references of one form bring in
-_MOST_STEPS: Final = 2_000_000  # of the check of one answer
+_MOST_STEPS: Final = 250_000  # of the check of one answer
 
 
 if TYPE_CHECKING:
@@ -1682,7 +1682,13 @@ class _Fields:
     def __init__(self, root: JsonObject) -> None:
         self.values: dict[str, dict[str, Json]] = {}
         self._root = root
-        self._left = _MOST_INLINED
+        self._left = _MOST_BYTES
+        self._spend(root)
+
+    def _spend(self, schema: JsonObject) -> None:
+        self._left -= len(encode_json(schema))
+        if self._left < 0:
+            raise FormError
 
     def show(self, name: str, schema: Json) -> JsonObject:
         """The schema of a property as the client knows it."""
@@ -1730,9 +1736,7 @@ class _Fields:
                 raise FormError
             if "$ref" in schema:
                 target = _target(schema["$ref"], self._root)
-                self._left -= len(encode_json(target))
-                if self._left < 0:
-                    raise FormError
+                self._spend(target)
                 schema = {**target, **_without(schema, "$ref")}
                 continue
             joined = _join_alternative(schema)
