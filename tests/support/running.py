@@ -48,7 +48,7 @@ class RunningLog:
         self.lines: Inbox[bytes] = Inbox()
         self._thread = threading.Thread(target=self._run, name="fake stderr", daemon=True)
         self._thread.start()
-        self.log = product.Log(self._write, level, limits)
+        self.writer = product.Log(self._write, level, limits)
 
     def _run(self) -> None:
         read_lines(self._read, self.lines.put)
@@ -61,7 +61,7 @@ class RunningLog:
         return line.decode()
 
     def release(self) -> None:
-        self.log.close(WAIT_SECONDS)
+        self.writer.close(WAIT_SECONDS)
         os.close(self._write)
         self._thread.join(WAIT_SECONDS)
         assert not self._thread.is_alive()
@@ -87,7 +87,7 @@ class RunningBridge:
         self.bridge = product.Bridge(
             command=["fake"],
             fallback_name="fallback",
-            log=self.stderr.log,
+            log=self.stderr.writer,
             limits=limits,
             clock=self.clock,
             stdin=self.client.bridge_stdin,
