@@ -3520,6 +3520,7 @@ class Log:
         self._wake = Signal()
         self._thread_once = Once()
         self._is_closed = False  # set once; the thread ends when nothing waits any more
+        self._written = Signal()  # nothing waits at this moment
         self._ended = threading.Event()
         self._said: set[str] = set()
 
@@ -3541,12 +3542,28 @@ class Log:
 
     def warn_once(self, scope: str, key: str, text: str) -> None:
         """The first one of its kind is a warning, the others are debug lines."""
-        self._put(scope, LogLevel.DEBUG if key in self._said else LogLevel.WARNING, text)
-        self._said.add(key)
+        self._put(scope, self._level_once(LogLevel.WARNING, key), text)
+
+    def info_once(self, scope: str, text: str) -> None:
+        """The same line comes once, and then as a debug line."""
+        self._put(scope, self._level_once(LogLevel.INFO, text), text)
+
+    def _level_once(self, level: LogLevel, key: str) -> LogLevel:
+        if key in self._said:
+            return LogLevel.DEBUG
+        if len(self._said) < self._limits.log_lines:
+            self._said.add(key)
+        return level
 
     def is_debug(self) -> bool:
         """Are debug lines written?"""
         return self._level >= LogLevel.DEBUG
+
+    def flush(self, seconds: float) -> None:
+        """What waits is written, as far as stderr takes it within `seconds`."""
+        until = time.monotonic() + seconds
+        while self._lines and self._written.wait(max(0.0, until - time.monotonic())):
+            continue  # it may have been set for lines before these
 
     def close(self, seconds: float) -> None:
         """What waits is written, as far as stderr takes it within `seconds`: the last lines."""
@@ -3581,6 +3598,7 @@ class Log:
                     self._lines.clear()  # there is no stderr: nobody can be told
                     break
                 self._lines.popleft()
+            self._written.set()
         self._ended.set()
 
 
@@ -4248,7 +4266,7 @@ class Slots:
         notes: list[str] = []
         pieces = result_to_legacy(request.method, result, notes)
         for note in notes:
-            self._log.info("bridge", note)
+            self._log.info_once("bridge", note)
         return build_response(request.raw_id, pieces)
 
     def _attend(self, slot: Slot) -> None:
@@ -4300,7 +4318,8 @@ class Slots:
         return wait
 
     def _timeout(self, request: ClientRequest, method: str, limit: float) -> BridgeError:
-        self._log.warning("bridge", f"{request.shown()}: no response in {limit:g} s")
+        if request.method != "initialize":  # its failure has a line of its own
+            self._log.warning("bridge", f"{request.shown()}: no response in {limit:g} s")
         return BridgeError(Cause.TIMEOUT, f"{method}: no response in {limit:g} s")
 
     def _progress_sink(self, slot: Slot) -> ProgressSink:
@@ -4468,6 +4487,7 @@ class Opening:
         except BaseException:
             self._connection.close()
             self._lifecycle.move(State.INITIALIZING, State.AWAITING_INITIALIZE)
+            self._log.flush(self._limits.log_flush_seconds)  # VS Code may read no more afterwards
             raise
 
     def _open(self, work: SlotAtWork) -> JsonObject:
@@ -5385,7 +5405,8 @@ class ServerReader:
         self._ended_with = status
         if not self._is_end_expected:
             self._log.warning(
-                "mcp_stdio", f"the server process ended with {status}; it is not started again"
+                "mcp_stdio",
+                f"the server process ended with {status}; the bridge does not start it again",
             )
         if self._is_ready:
             self._report_loss()
@@ -5937,13 +5958,33 @@ class Child:
             os.killpg(self._process.pid, 0)
         except (ProcessLookupError, PermissionError):
             return False
-        return True
+        return not _are_all_dead(self._process.pid)
 
 
 _JOB_LIMITS_CLASS: Final = 9  # JobObjectExtendedLimitInformation
 _JOB_KILL_ON_CLOSE: Final = 0x2000
 _JOB_LIMITS_BYTES: Final = 144  # of the 64-bit structure; LimitFlags is at 16
 _JOB_FLAGS_AT: Final = 16
+
+
+def _are_all_dead(group: int) -> bool:
+    """Is nothing of a process group left but dead processes that nobody reaps? Linux.
+
+    In a container without an init that reaps, they stay in the group for ever.
+    """
+    try:
+        pids = [name for name in os.listdir("/proc") if name.isdigit()]
+    except OSError:
+        return False
+    for pid in pids:
+        try:
+            with open(f"/proc/{pid}/stat", "rb") as file:
+                state, _, member_of = file.read().rpartition(b")")[2].split()[:3]
+        except (OSError, ValueError):
+            continue  # it ended in this very moment
+        if int(member_of) == group and state not in b"ZX":
+            return False
+    return bool(pids)
 
 
 def _write_frame(descriptor: int, frame: list[Piece]) -> list[Piece]:
