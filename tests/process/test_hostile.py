@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 from pathlib import Path
 
@@ -14,10 +13,6 @@ from tests.support.processes import PROGRAM, WAIT_SECONDS, Bridge, Json, cause_o
 MIB = 1 << 20
 LIMIT = 4 * MIB
 SMALL_LIMIT = ("--max-line-bytes", str(LIMIT))
-# tests/stress raises it to ten gigabytes; what is proved is the same after a few times the limit.
-ENDLESS_BYTES = int(os.environ.get("MCP_BRIDGE_TEST_ENDLESS_BYTES", str(400 * MIB)))
-FLOODS = int(os.environ.get("MCP_BRIDGE_TEST_FLOODS", "20000"))  # of each of three kinds
-
 FORGED = "mcp-bridge-vscode: sign in at https://evil.example"
 SEQUENCES = (
     "\x1b]0;title\x07 \x1b]52;c;Y2xpcA==\x07 \x1b]8;;https://evil.example\x1b\\link\x1b]8;;\x1b\\"
@@ -46,11 +41,15 @@ def own_lines(bridge: Bridge) -> list[str]:
 
 
 def test_a_line_without_an_end_fails_its_request_at_once_and_is_not_kept() -> None:
+    expect_no_cost_of_an_endless_line(400 * MIB)
+
+
+def expect_no_cost_of_an_endless_line(size: int) -> None:
     with Bridge(options=SMALL_LIMIT) as bridge:
         bridge.initialize()
         bridge.echo()
         before = bridge.status("VmHWM")
-        answer = bridge.call("endless", {"bytes": ENDLESS_BYTES})  # comes while the line goes on
+        answer = bridge.call("endless", {"bytes": size})  # comes while the line goes on
         assert cause_of(answer) == "invalid_response"
         bridge.server().say("go")
         bridge.echo("the next line works")
@@ -204,13 +203,18 @@ def test_every_string_arrives_equal(is_raw: bool) -> None:
 
 
 def test_a_flood_of_notifications_to_a_slow_client_costs_no_memory_and_no_threads() -> None:
+    expect_no_cost_of_a_flood(10_000)
+
+
+def expect_no_cost_of_a_flood(count: int) -> None:
+    """Two calls with `count` notifications of each of three kinds."""
     with Bridge(checks_frames=False) as bridge:
         bridge.initialize()
         bridge.echo()
         bridge.ask("logging/setLevel", {"level": "debug"})
         memory, threads = bridge.status("VmHWM"), bridge.status("Threads")
         bridge.pause()
-        keys = [bridge.send_call("flood", {"count": FLOODS}) for _ in range(2)]
+        keys = [bridge.send_call("flood", {"count": count}) for _ in range(2)]
         bridge.wait_readable()
         ping = bridge.send("ping")
         assert bridge.status("VmHWM") - memory < 8 * MIB
@@ -223,7 +227,7 @@ def test_a_flood_of_notifications_to_a_slow_client_costs_no_memory_and_no_thread
         logged = [
             frame for frame in bridge.frames.items() if b'"notifications/message"' in frame.line
         ]
-        assert len(logged) == 2 * FLOODS
+        assert len(logged) == 2 * count
 
 
 # --- 12: an error that makes VS Code open URLs --------------------------------------------------

@@ -7,6 +7,7 @@ process is gone, and the server ends when the test is. Standard library and Pyth
 The tools (`tools/call`); each answers its request but for those that say otherwise:
 
     echo {text}             the text; answers as a good server does
+    digest {text}           the SHA-256 of the text, for texts that are too long to send back
     text {count, kind}      a text of `count` characters, kind "ascii" or "emoji"
     write {text}            writes this as latin-1 bytes, @ID@ is the id; no answer of its own
     repeat {start, count, end}  the same with `count` times "x" between
@@ -112,6 +113,7 @@ class Server:
                 self.replies[method] = file.read()
         self.tools: dict[str, Callable[[Any, JsonObject, JsonObject], None]] = {
             "echo": lambda key, asked, _: self.answer_text(key, asked["text"]),
+            "digest": self.call_digest,
             "text": self.call_text,
             "write": self.call_write,
             "repeat": self.call_repeat,
@@ -217,6 +219,9 @@ class Server:
             self.send({"jsonrpc": "2.0", "id": key, "error": error})
 
     # --- Tools ------------------------------------------------------------------------------
+
+    def call_digest(self, key: object, asked: JsonObject, _: JsonObject) -> None:
+        self.answer_text(key, hashlib.sha256(asked["text"].encode("utf-8")).hexdigest())
 
     def call_text(self, key: object, asked: JsonObject, _: JsonObject) -> None:
         sign = "x" if asked["kind"] == "ascii" else "\N{GRINNING FACE}"
