@@ -262,7 +262,8 @@ def wrong_limits(readme: str) -> list[str]:
         elif found.group(3) and int(found.group(3)) * UNITS[found.group(4)] != value:
             wrong.append(f"{field}: {row[1]} is not the same twice")
     named = [bare(row[2]) for row in rows]
-    real = {k for k, v in vars(bridge.Limits).items() if isinstance(v, (int, float))}
+    fields = {k: v for k, v in vars(bridge.Limits).items() if not k.startswith("_")}
+    real = {name for name, value in fields.items() if isinstance(value, (int, float))}
     wrong += [f"{field}: how often?" for field in real - NOT_FOR_USERS if named.count(field) != 1]
     causes = {cause.value for cause in bridge.Cause}
     followed = {c for row in rows for c in re.findall(r"`(\w+)`", row[3])}
@@ -281,6 +282,7 @@ def test_what_the_limits_leave_out_is_there() -> None:
 
 HOLE: Final = "\0"  # a part of a text that differs from run to run
 LEVELS: Final = {"error", "warning", "info", "debug"}
+ONCE: Final = {"warn_once": "warning", "info_once": "info"}
 SCOPES: Final = {"vscode", "bridge", "mcp_client", "mcp_stdio", "mcp_router"}
 HEADING: Final = re.compile(r"^#### (.+)$", re.M)
 LOG_LINE: Final = re.compile(r"(\w+): (error|warning|info|debug): (.+)", re.S)
@@ -348,7 +350,8 @@ def lines_of_calls() -> Iterator[LogLine]:
     for _, function in product.functions():
         local = named_texts(function)
         for name, call in product.calls(function):
-            level = name.rpartition(".")[2].replace("warn_once", "warning")
+            method = name.rpartition(".")[2]
+            level = ONCE.get(method, method)
             scope = call.args[0] if call.args else None
             if level in LEVELS and isinstance(scope, ast.Constant) and scope.value in SCOPES:
                 for text in texts_of(call.args[-1], local):
