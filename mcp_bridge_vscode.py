@@ -3625,6 +3625,10 @@ class Lifecycle:
         """The state at this moment."""
         return self._state
 
+    def is_over(self) -> bool:
+        """Is it CLOSING, and not by a loss that requests hear of?"""
+        return self._state is State.CLOSING and self.closed_by is None
+
     def move(self, before: State, after: State) -> bool:
         """The state was `before` and is now `after`; else nothing changed."""
         with self._lock:
@@ -3638,7 +3642,8 @@ class Lifecycle:
         with self._lock:
             before = self._state
             if before is not State.CLOSING:
-                self._state, self.closed_by = State.CLOSING, closed_by
+                self.closed_by = closed_by  # first: is_over() looks without the lock
+                self._state = State.CLOSING
             return before
 
 
@@ -3895,6 +3900,8 @@ class FrontEnd:
         if answer is not None:
             answer(key, raw_id, frame)
             return
+        if self._lifecycle.is_over():
+            return  # the input has ended: nobody waits for a response
         row = METHODS.get(method)
         error = self._not_ready_error(frame)
         if error is None and not self._is_served(row):
