@@ -5,7 +5,6 @@ from __future__ import annotations
 import collections
 import itertools
 import json
-import os
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
@@ -13,10 +12,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.stress.scale import FACTOR
 from tests.support.processes import Bridge
 
 pytestmark = pytest.mark.stress
-LINES: Final = int(os.environ.get("MCP_BRIDGE_TEST_BAD_LINES", "10000"))
+LINES: Final = 10_000 * FACTOR
 IN_ONE_WRITE: Final = 25
 KEY: Final = "@KEY@"  # stands for an id that no other line has
 NULL: Final = "null"

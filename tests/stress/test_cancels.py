@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import collections
 import json
-import os
 import random
 
 import pytest
 
+from tests.stress.scale import FACTOR
 from tests.support.processes import Bridge, Id
 
 pytestmark = pytest.mark.stress
-SEEDS = range(int(os.environ.get("MCP_BRIDGE_TEST_SEEDS", "20")))
+SEEDS = range(10 * FACTOR)
 CALLS = 64
 
 

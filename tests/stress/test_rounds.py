@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
 from tests.stress.rounds import KINDS, run_rounds, table
+from tests.stress.scale import FACTOR
 
 pytestmark = pytest.mark.stress
-ROUNDS = int(os.environ.get("MCP_BRIDGE_TEST_ROUNDS", str(3 * len(KINDS))))
+ROUNDS = 3 * len(KINDS) * FACTOR
 
 
 @pytest.mark.parametrize("seed", [1])

@@ -57,13 +57,15 @@ class Log:
     """A list that one thread fills and others wait for."""
 
     def __init__(self) -> None:
-        self._changed = threading.Condition()  # guards the two fields below
+        self._changed = threading.Condition()  # guards the three fields below
         self._items: list[Any] = []
+        self._named: dict[str, Any] = {}
         self._is_ended = False
 
-    def add(self, item: object) -> None:
+    def add(self, item: object, name: str = "") -> None:
         with self._changed:
             self._items.append(item)
+            self._named.setdefault(name, item)
             self._changed.notify_all()
 
     def end(self) -> None:
@@ -77,23 +79,21 @@ class Log:
 
     def find(self, is_wanted: Callable[[Any], bool]) -> Any:
         """The first item that is wanted; None when the log has ended or the wait is over."""
-        seen = 0
+        return self._wait_for(lambda seen: next(filter(is_wanted, self._items[seen:]), None))
 
-        def look() -> tuple[bool, Any]:
-            nonlocal seen
-            for item in self._items[seen:]:
-                seen += 1
-                if is_wanted(item):
-                    return True, item
-            return False, None
+    def named(self, name: str) -> Any:
+        """The first item of this name, or None in the same way."""
+        return self._wait_for(lambda _: self._named.get(name))
 
+    def _wait_for(self, look: Callable[[int], Any]) -> Any:
+        """What `look` finds; it is told how many items it has seen."""
         with self._changed:
-            found, item = look()
-            while not found and not self._is_ended:
+            found, seen = look(0), len(self._items)
+            while found is None and not self._is_ended:
                 if not self._changed.wait(WAIT_SECONDS):
                     return None
-                found, item = look()
-            return item
+                found, seen = look(seen), len(self._items)
+            return found
 
     def wait_end(self) -> bool:
         with self._changed:
@@ -304,7 +304,8 @@ class Bridge:
                 *lines, rest = b"".join([*parts, chunk]).split(b"\n")
                 parts = []
                 for line in lines:
-                    self.frames.add(Frame(line))
+                    frame = Frame(line)
+                    self.frames.add(frame, frame.key())
                 chunk_rest = rest
             else:
                 chunk_rest = chunk
@@ -398,8 +399,7 @@ class Bridge:
         return self.answer_frame(key).message
 
     def answer_frame(self, key: Id) -> Frame:
-        wanted = json.dumps(key)
-        found = self.frames.find(lambda frame: frame.key() == wanted)
+        found = self.frames.named(json.dumps(key))
         assert found is not None, (
             f"no answer to {key!r}; exit code {self.process.poll()},"
             f" stderr {b''.join(self._log.items())[-2000:]!r}"
