@@ -562,6 +562,9 @@ if TYPE_CHECKING:
         def check_open(self) -> None:
             """Somebody waits for the answer. Raises RequestOverError."""
 
+        def claim(self) -> None:
+            """The answer that follows goes out, whatever comes. Raises RequestOverError."""
+
         def end_reason(self) -> str | None:
             """Why nobody waits any more."""
 
@@ -4030,8 +4033,8 @@ class Slot:
     """
 
     __slots__ = (
-        "cancelled_for", "exchange", "gate", "is_asking", "meta", "outcome", "request",
-        "reservation", "started", "token", "wake",
+        "cancelled_for", "exchange", "gate", "is_asking", "is_claimed", "meta", "outcome",
+        "request", "reservation", "started", "token", "wake",
     )  # fmt: skip
 
     def __init__(self, request: ClientRequest, started: float) -> None:
@@ -4044,6 +4047,7 @@ class Slot:
         self.token = progress_token(self.meta)
         self.cancelled_for: str | None = None  # the reason that the others hear
         self.is_asking = False  # set once, by the upstream reader: the rounds have a worker
+        self.is_claimed = False  # set once, by its worker: it was first at `outcome`
         self.exchange: Exchange | None = None
         self.reservation: Reservation | None = None
 
@@ -4201,7 +4205,7 @@ class Slots:
 
     def _take(self, slot: Slot, frame: list[Piece]) -> list[Piece] | None:
         """Under the output lock: the frame, with the progress that still waits before it."""
-        if not slot.outcome.first():
+        if not (slot.is_claimed or slot.outcome.first()):
             return None
         self._remove(slot)
         if slot.gate is not None:
@@ -4408,6 +4412,12 @@ class WorkedSlot:
         if self._slot.outcome.is_over():
             raise RequestOverError
 
+    def claim(self) -> None:
+        """The answer that follows goes out, whatever comes. Raises RequestOverError."""
+        if not self._slot.outcome.first():
+            raise RequestOverError
+        self._slot.is_claimed = True
+
     def end_reason(self) -> str | None:
         """Why nobody waits any more."""
         return self._slot.cancelled_for
@@ -4493,7 +4503,8 @@ class Opening:
             return build_response(work.request.raw_id, [encode_json(self._open(work))])
         except BaseException:
             self._connection.close()
-            self._lifecycle.move(State.INITIALIZING, State.AWAITING_INITIALIZE)
+            for state in (State.INITIALIZING, State.READY):
+                self._lifecycle.move(state, State.AWAITING_INITIALIZE)
             self._log.flush(self._limits.log_flush_seconds)  # VS Code may read no more afterwards
             raise
 
@@ -4505,6 +4516,7 @@ class Opening:
         self._on_opened(capabilities, declared if isinstance(declared, dict) else {})
         if not self._lifecycle.move(State.INITIALIZING, State.READY):
             raise RequestOverError  # the bridge stops
+        work.claim()  # or it was cancelled since the server replied
         self._connection.settle_as_ready()
         self._log.info("bridge", "the upstream server is ready")
         return legacy
