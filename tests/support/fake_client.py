@@ -34,6 +34,10 @@ def parse_or_none(line: bytes) -> dict[str, Any] | None:
     return frame if isinstance(frame, dict) else None
 
 
+class StdoutBrokenError(Exception):
+    """The client reads no more."""
+
+
 class FakeClient:
     """Writes to the stdin of a bridge and reads its stdout.
 
@@ -49,27 +53,59 @@ class FakeClient:
         self.heard: Inbox[bytes] = Inbox()
         self._all: list[bytes] = []
         self._is_stdin_open = True
+        self._is_breaking = False
+        self._may_read = threading.Event()
+        self._may_read.set()
         self._reader = threading.Thread(target=self._run, name="fake client", daemon=True)
         self._reader.start()
 
     def _run(self) -> None:
-        read_lines(self._stdout, self._hear_line)
+        try:
+            read_lines(self._stdout, self._hear_line)
+        except StdoutBrokenError:
+            os.close(self._stdout)
         self.heard.end()
 
+    def stop_reading(self) -> None:
+        """From the next line on nothing of stdout is read."""
+        self._may_read.clear()
+
+    def go_on_reading(self) -> None:
+        self._may_read.set()
+
+    def break_stdout(self) -> None:
+        """After the next line nobody is at the other end of the bridge's stdout any more."""
+        self._is_breaking = True
+
     def _hear_line(self, line: bytes) -> None:
+        self._may_read.wait(WAIT_SECONDS)
         self._all.append(line)
         if self._checker is not None:
             self._checker.check("to_client", line)
+        if self._is_breaking:
+            raise StdoutBrokenError
         self.heard.put(line)
 
     def send_raw(self, data: bytes) -> None:
         """The bytes go out as they are."""
+        self._note(data)
+        self._write(data)
+
+    def send_in_pieces(self, data: bytes) -> None:
+        """The same, byte by byte."""
+        self._note(data)
+        for byte in data:
+            self._write(bytes([byte]))
+
+    def _note(self, data: bytes) -> None:
         for line in data.split(b"\n"):
             frame = parse_or_none(line)
             if frame is not None and "id" in frame and "method" in frame:
                 self._asked[json.dumps(frame["id"])] += 1
             if self._checker is not None and line.strip():
                 self._checker.check("from_client", line)
+
+    def _write(self, data: bytes) -> None:
         view = memoryview(data)
         while view:
             view = view[os.write(self._stdin, view) :]
@@ -101,10 +137,12 @@ class FakeClient:
     def release(self) -> None:
         """The bridge has ended: its ends of the pipes close, and all it said has been read."""
         self.close()
+        self.go_on_reading()
         os.close(self.bridge_stdout)
         self._reader.join(WAIT_SECONDS)
         assert not self._reader.is_alive()
-        os.close(self._stdout)
+        if not self._is_breaking:
+            os.close(self._stdout)
         os.close(self.bridge_stdin)
 
     def faults(self) -> list[str]:

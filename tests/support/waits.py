@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Final, Generic, TypeVar
 
-WAIT_SECONDS: Final = 20.0  # a good run never comes near it
+WAIT_SECONDS: Final = 10.0  # a good run never comes near it
 _PAUSE: Final = threading.Event()  # never set: between two looks at what tells nobody
 
 Item = TypeVar("Item")
