@@ -243,12 +243,12 @@ def test_the_reader_goes_on_while_nobody_reads_stdout() -> None:
     running.client.send(id="call", method="tools/call", params={"name": "a"})
     call = running.server.hear()
     running.client.stop_reading()
-    running.client.send_raw(b"".join(b"not json %d\n" % n for n in range(3000)))
+    running.client.send_raw(b"".join(b"not json %d\n" % n for n in range(1500)))
     running.client.send(method="notifications/cancelled", params={"requestId": "call"})
     cancelled = running.server.hear()
     assert cancelled["params"]["requestId"] == call["id"]
     running.client.go_on_reading()
-    for _ in range(3000):
+    for _ in range(1500):
         assert running.client.hear()["error"]["code"] == -32700
     running.release()
 
