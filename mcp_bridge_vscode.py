@@ -1788,8 +1788,9 @@ def _join_alternative(schema: JsonObject) -> JsonObject | None:
         if not isinstance(parts, list):
             continue
         left = [part for part in parts if key == "allOf" or not _is_null(part)]
-        if len(left) == 1 and isinstance(left[0], dict) and "const" not in left[0]:
-            return {**left[0], **_without(schema, key)}
+        only = left[0] if len(left) == 1 else None
+        if isinstance(only, dict) and (key == "allOf" or "const" not in only):
+            return {**only, **_without(schema, key)}  # a const there is a choice with its title
         if len(left) < len(parts):
             return {**schema, key: left}
     return None
@@ -3866,7 +3867,7 @@ class FrontEnd:
 
     def _handle_frame(self, frame: RawObject) -> None:
         key = id_key(frame.get("id")) if "id" in frame else None
-        if "method" not in frame and ("result" in frame or "error" in frame):
+        if "method" not in frame and ("result" in frame or "error" in frame or _is_ours(key)):
             is_valid = ("result" in frame) != ("error" in frame)
             is_valid = is_valid and frame.get_str("jsonrpc") == "2.0"
             self._settle_response(key, frame if is_valid else None)
@@ -3983,6 +3984,11 @@ class FrontEnd:
         self._output.post(build_error(raw_id, encode_json(error_object(error))))
 
 
+def _is_ours(key: ClientKey | None) -> bool:
+    """Is it an id of our requests, which no request of the client has?"""
+    return isinstance(key, str) and key.startswith(BRIDGE_ID_PREFIX)
+
+
 # endregion
 
 # region rooms slots ----------------------------------------------------------
@@ -4029,7 +4035,8 @@ class Slot:
     """A client request until its outcome.
 
     Threads: the reader makes it; who is first at `outcome` answers or cancels it. `exchange`
-    and `reservation` are set by the reader before the request goes out.
+    and `reservation` are set by the reader before the request goes out. `wake` changes once, when
+    a worker takes the slot over: one that still attends to it is woken before and looks no more.
     """
 
     __slots__ = (
@@ -4041,7 +4048,7 @@ class Slot:
         self.request = request
         self.started = started
         self.outcome = Once()
-        self.wake: Signal | None = None  # of the worker that attends to it
+        self.wake = Signal()  # of the worker that attends to it
         self.gate: ProgressGate | None = None  # with a token alone
         self.meta = client_meta(request.params)
         self.token = progress_token(self.meta)
@@ -4131,7 +4138,7 @@ class Slots:
     def fail_all(self, error: BridgeError, reason: str) -> None:
         """Every request in flight is answered with the error."""
         for slot in list(self._in_flight.values()):
-            slot.cancelled_for = reason
+            slot.cancelled_for = slot.cancelled_for or reason
             self._answer_with(slot, self._error_frame(slot.request, error))
 
     def wait_empty(self, until: float) -> bool:
@@ -4156,13 +4163,14 @@ class Slots:
         self._workers.run(run)
 
     def _end(self, slot: Slot, reason: str) -> None:
+        slot.cancelled_for = slot.cancelled_for or reason  # known to who sees the outcome
         if not slot.outcome.first():
             return
         self._remove(slot)
-        slot.cancelled_for = reason
         self._log.debug("bridge", f"no answer for {slot.request.shown()}: {reason}")
-        if slot.exchange is not None:
-            self._connection.abandon(slot.exchange, reason, "cancelled")
+        exchange = slot.exchange  # who settles it may let go of it at this very moment
+        if exchange is not None:
+            self._connection.abandon(exchange, reason, "cancelled")
         self._let_go(slot)
 
     def _remove(self, slot: Slot) -> None:
@@ -4172,8 +4180,7 @@ class Slots:
 
     def _let_go(self, slot: Slot) -> None:
         """The worker of the slot goes on and sees that there is an outcome, or never starts."""
-        if slot.wake is not None:
-            slot.wake.set()
+        slot.wake.set()
         reservation, slot.reservation = slot.reservation, None
         slot.exchange = None  # both hold functions that hold the slot
         if reservation is not None:
@@ -4256,6 +4263,11 @@ class Slots:
         if reply is not None and slot.request.row.may_ask and asks_for_input(reply):
             slot.is_asking = True
             self._let_go(slot)
+            gate = slot.gate
+            if gate is not None:  # what is held goes out now: a person may take long to answer
+                self._write_from(
+                    lambda: None if slot.outcome.is_over() else gate.take_held(), is_more=True
+                )
             self._run_busy(slot, lambda: self._rounds.run(WorkedSlot(self, slot), reply))
         else:
             self._answer(
@@ -4282,9 +4294,13 @@ class Slots:
 
     def _attend(self, slot: Slot) -> None:
         """On its worker: what a request needs that takes long. Ends with its outcome."""
+
+        def is_over() -> bool:
+            return slot.outcome.is_over() or slot.is_asking
+
         limit = getattr(self._limits, slot.request.row.limit)
-        waiting = self._waiting(slot, slot.request.method, limit)
-        while not (slot.outcome.is_over() or slot.is_asking):
+        waiting = self._waiting(slot, slot.request.method, limit, is_over)
+        while not is_over():
             try:
                 waiting(slot.started)
             except BridgeError as raised:
@@ -4294,13 +4310,15 @@ class Slots:
                     self._connection.abandon(exchange, "no response in time", "timeout")
                 self._answer_with(slot, frame)
 
-    def _waiting(self, slot: Slot, method: str, limit: float) -> Callable[[float], None]:
+    def _waiting(
+        self, slot: Slot, method: str, limit: float, is_over: Callable[[], bool]
+    ) -> Callable[[float], None]:
         """A function that waits for the next moment of the slot and does what is due then.
 
         Given when the request went out, it raises BridgeError TIMEOUT at the limit.
         """
         lines = 0
-        wake = slot.wake = Signal()
+        wake = slot.wake
 
         def wait(started: float) -> None:
             nonlocal lines
@@ -4309,10 +4327,10 @@ class Slots:
             line_at += lines * self._limits.next_line_seconds
             gate = slot.gate
             due = None if gate is None else gate.due
-            if not (slot.outcome.is_over() or wake is not slot.wake):
+            if not is_over():
                 self._clock.wait(wake, min(until, line_at, until if due is None else due))
             now = self._clock.now()
-            if slot.outcome.is_over() or wake is not slot.wake:
+            if is_over():
                 return
             if gate is not None and gate.due is not None and now >= gate.due:
                 self._write_from(lambda: None if slot.outcome.is_over() else gate.take_held(now))
@@ -4350,25 +4368,23 @@ class Slots:
 
         self._write_from(produce, is_more=True)
         if gate.due is not None:
-            if slot.wake is not None:
-                slot.wake.set()
+            slot.wake.set()
             reservation = slot.reservation
             if reservation is not None:
                 self._workers.start(reservation)  # so that what is held goes out when it is due
 
     def wait(self, slot: Slot, until: float) -> None:
         """The slot has been woken, or it is `until`."""
-        if slot.wake is not None:
-            self._clock.wait(slot.wake, until)
+        self._clock.wait(slot.wake, until)
 
     def exchange(self, slot: Slot, call: UpstreamCall, limit: float) -> RawObject:
         """The reply to one request, for which this worker waits.
 
         Raises BridgeError, and RequestOverError when the slot has its outcome.
         """
-        waiting = self._waiting(slot, call.method, limit)
+        waiting = self._waiting(slot, call.method, limit, slot.outcome.is_over)
         on_progress = self._progress_sink(slot) if call.has_progress else None
-        exchange = self._connection.prepare(call, lambda: _wake(slot), on_progress)
+        exchange = self._connection.prepare(call, slot.wake.set, on_progress)
         slot.exchange = exchange
         self._connection.send(exchange)
         self._connection.flush()
@@ -4386,12 +4402,6 @@ class Slots:
                     self._connection.abandon(exchange, "no response in time", "timeout")
                     raise
         return exchange.reply
-
-
-def _wake(slot: Slot) -> None:
-    """Whoever waits for the slot at this moment goes on."""
-    if slot.wake is not None:
-        slot.wake.set()
 
 
 class WorkedSlot:
@@ -4428,7 +4438,7 @@ class WorkedSlot:
 
     def wake(self) -> None:
         """Who waits goes on."""
-        _wake(self._slot)
+        self._slot.wake.set()
 
     def exchange(self, call: UpstreamCall, limit: float) -> RawObject:
         """The reply to a request. Raises BridgeError and RequestOverError."""
@@ -4697,6 +4707,14 @@ class Rounds:
             return {}
         pending = self._asking.register(len(questions), work.wake)
         reason = "no answer in time"
+        is_sent = False
+
+        def send() -> list[Piece]:
+            nonlocal is_sent
+            work.check_open()
+            is_sent = True
+            return frames
+
         try:
             frames: list[Piece] = []
             for entry, question in zip(pending, questions):
@@ -4706,15 +4724,15 @@ class Rounds:
                     f"{work.request.shown()}: sent {question.method} to the client as request"
                     f' "{entry.request_id}"',
                 )
-            work.check_open()
-            self._write_from(lambda: frames)
+            self._write_from(send)
             self._await_answers(work, pending)
         except RequestOverError:
             reason = work.end_reason() or reason
             raise
         finally:
             open_ids = self._asking.withdraw(pending)
-            if open_ids:
+            _note_accepted(questions, pending)
+            if open_ids and is_sent:
                 off: list[Piece] = [build_cancelled(one, reason) for one in open_ids]
                 self._write_from(lambda: off)
         return {question: entry.answer for entry, question in zip(pending, questions)}
@@ -4758,6 +4776,16 @@ class Rounds:
         if ids:
             frames: list[Piece] = [build_completed(one) for one in ids]
             self._write_from(lambda: frames)
+
+
+def _note_accepted(questions: list[Question], pending: Sequence[PendingAnswer]) -> None:
+    """The user has opened these URLs, whatever becomes of the other questions."""
+    for question, entry in zip(questions, pending):
+        if isinstance(question, UrlQuestion) and entry.is_answered:
+            try:
+                read_answer(question, entry.answer)
+            except BridgeError:
+                continue  # who reads the answers fails with it
 
 
 # endregion
@@ -7677,6 +7705,8 @@ def take_option(rest: list[str]) -> tuple[str, str]:
     """The name and the value of the option at the front of `rest`, which loses them."""
     name, equals, value = rest.pop(0).partition("=")
     if not name.startswith("--"):
+        if "://" in name:
+            raise UsageError("a URL cannot be used yet: give -- <command> [args...]")
         raise UsageError("an argument before -- is no option: the command comes behind --")
     if equals or name in ("--json",) or name not in _TAKES_VALUE:
         return name, value
@@ -7713,7 +7743,8 @@ def run_main(arguments: list[str]) -> int | None:
             return run_check(arguments[1:])
         serve(parse_options(arguments))
     except UsageError as error:
-        text = f"{PROGRAM}: vscode: error: {error}\n{USAGE}"
+        usage = USAGE.partition("usage: ")[2].partition("\n\n")[0]
+        text = f"{PROGRAM}: vscode: error: {error}\nusage: {usage}\n"
         write_all(2, (text.encode("utf-8", "replace"),))
         return 2
     return None

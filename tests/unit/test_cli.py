@@ -174,7 +174,17 @@ def test_a_wrong_option_is_named_and_its_value_is_not(
     assert VALUE not in error
     assert first.isprintable()
     assert first.isascii()
-    assert rest == bridge.USAGE
+    assert rest.startswith("usage: mcp_bridge_vscode.py [options] -- <command>")
+    assert rest in bridge.USAGE
+
+
+def test_a_url_is_told_that_it_cannot_be_used_and_is_not_repeated(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    assert run_main([f"https://example.com/mcp?key={VALUE}"]) == 2
+    error = capfd.readouterr().err
+    assert "a URL cannot be used yet" in error
+    assert VALUE not in error
 
 
 def test_the_option_that_is_wrong_is_named(capfd: pytest.CaptureFixture[str]) -> None:
