@@ -4706,6 +4706,7 @@ class Rounds:
         if not questions:
             return {}
         pending = self._asking.register(len(questions), work.wake)
+        started = self._clock.now()
         reason = "no answer in time"
         is_sent = False
 
@@ -4725,7 +4726,7 @@ class Rounds:
                     f' "{entry.request_id}"',
                 )
             self._write_from(send)
-            self._await_answers(work, pending)
+            self._await_answers(work, pending, started)
         except RequestOverError:
             reason = work.end_reason() or reason
             raise
@@ -4737,8 +4738,9 @@ class Rounds:
                 self._write_from(lambda: off)
         return {question: entry.answer for entry, question in zip(pending, questions)}
 
-    def _await_answers(self, work: SlotAtWork, pending: Sequence[PendingAnswer]) -> None:
-        started = self._clock.now()
+    def _await_answers(
+        self, work: SlotAtWork, pending: Sequence[PendingAnswer], started: float
+    ) -> None:
         limit = self._limits.answer_seconds
         line_at = started + self._limits.first_line_seconds
         while True:
