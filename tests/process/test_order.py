@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,6 +14,7 @@ import pytest
 from tests.requirements import requirement
 from tests.run import ROOT
 from tests.support.processes import ISOLATED, Bridge
+from tests.support.reading import frames_of
 
 SERVER: Final = ROOT / "tests" / "support" / "changing_server.py"
 COMMAND: Final = (sys.executable, *ISOLATED, str(SERVER))
@@ -33,8 +32,7 @@ class Client:
     or have it: the list that it gets then is not older than the result.
     """
 
-    def __init__(self, bridge: Bridge, dice: random.Random) -> None:
-        self._bridge = bridge
+    def __init__(self, dice: random.Random) -> None:
         self._dice = dice
         self.is_stale = False  # it heard of a change, and has not asked since
         self.is_asking = False
@@ -44,17 +42,6 @@ class Client:
         self.results: set[int] = set()
         self.quiet: set[int] = set()
         self._last_id = 1000
-
-    def frames(self) -> Iterator[Any]:
-        stdout = self._bridge.process.stdout
-        assert stdout is not None
-        rest = b""
-        while True:
-            chunk = os.read(stdout.fileno(), 1 << 16)
-            assert chunk, "the bridge has ended"
-            *lines, rest = (rest + chunk).split(b"\n")
-            for line in lines:
-                yield json.loads(line)
 
     def call(self) -> bytes:
         self._last_id += 1
@@ -97,8 +84,8 @@ class Client:
 def test_no_result_comes_before_the_list_change_that_was_written_before_it() -> None:
     dice = random.Random(26)  # noqa: S311  # a test
     with Bridge(command=COMMAND, checks_frames=False, reads=False) as bridge:
-        client = Client(bridge, dice)
-        frames = client.frames()
+        client = Client(dice)
+        frames = frames_of(bridge)
         bridge.send_initialize()
         assert "result" in next(frames)
         bridge.notify("notifications/initialized")
@@ -139,8 +126,12 @@ def costs(pid: int) -> dict[str, tuple[int, ...]]:
     """Of each thread: how often it ran, and its time on a processor, in ticks."""
     found = {}
     for task in Path(f"/proc/{pid}/task").iterdir():
-        status = dict(line.split(":", 1) for line in (task / "status").read_text().splitlines())
-        ticks = (task / "stat").read_text().rpartition(")")[2].split()[11:13]
+        try:
+            lines = (task / "status").read_text().splitlines()
+            ticks = (task / "stat").read_text().rpartition(")")[2].split()[11:13]
+        except FileNotFoundError:
+            continue  # the thread has ended
+        status = dict(line.split(":", 1) for line in lines)
         switches = int(status["voluntary_ctxt_switches"])
         found[task.name] = (switches, *(int(tick) for tick in ticks))
     return found
