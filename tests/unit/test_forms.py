@@ -1,6 +1,6 @@
 """The section `forms`: what the client can show of a requestedSchema, and which answers fit it.
 
-What is shown is checked against the types of revision 2025-11-25, which stand here as data.
+What is shown is checked against the types of revision 2025-11-25.
 """
 
 from __future__ import annotations
@@ -11,81 +11,13 @@ import time
 from typing import Any, Final
 
 import pytest
-from jsonschema import Draft202012Validator
 
 import mcp_bridge_vscode as bridge
+from tests.support.official_forms import OFFICIAL
 
 # Of processor time, for the worst that a hostile server can make of a form; coverage is slow.
 SECONDS: Final = 1.5 if sys.gettrace() is None else 30.0
 COUNTRIES: Final = {"type": "string", "enum": ["de", "fr"], "title": "Country"}
-
-
-def of_type(*names: str, **members: Any) -> dict[str, Any]:
-    """A definition of the official schema: the members that it names, and no others."""
-    words = {"title": {"type": "string"}, "description": {"type": "string"}}
-    properties = {"type": {"enum": list(names)}, **words, **members}
-    optional = {"title", "description", "default", "minLength", "maxLength", "minItems", "maxItems"}
-    optional |= {"minimum", "maximum", "format"}
-    required = [name for name in properties if name not in optional]
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": required,
-        "additionalProperties": False,
-    }
-
-
-TEXT: Final = {"type": "string"}
-TEXTS: Final = {"type": "array", "items": TEXT}
-COUNT: Final = {"type": "integer"}
-NUMBER: Final = {"type": "number"}
-TITLED: Final = {
-    "type": "array",
-    "items": {
-        "type": "object",
-        "properties": {"const": TEXT, "title": TEXT},
-        "required": ["const", "title"],
-        "additionalProperties": False,
-    },
-}
-
-
-def several(items: dict[str, Any]) -> dict[str, Any]:
-    return of_type("array", items=items, default=TEXTS, minItems=COUNT, maxItems=COUNT)
-
-
-def exactly(**properties: Any) -> dict[str, Any]:
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": list(properties),
-        "additionalProperties": False,
-    }
-
-
-FORMATS: Final = {"enum": ["email", "uri", "date", "date-time"]}
-PRIMITIVE: Final = [
-    of_type("string", minLength=COUNT, maxLength=COUNT, format=FORMATS, default=TEXT),
-    of_type("number", "integer", minimum=NUMBER, maximum=NUMBER, default=NUMBER),
-    of_type("boolean", default={"type": "boolean"}),
-    of_type("string", enum=TEXTS, default=TEXT),
-    of_type("string", oneOf=TITLED, default=TEXT),
-    of_type("string", enum=TEXTS, enumNames=TEXTS, default=TEXT),
-    several(exactly(type={"const": "string"}, enum=TEXTS)),
-    several(exactly(anyOf=TITLED)),
-]
-OFFICIAL: Final = Draft202012Validator(
-    {
-        "type": "object",
-        "properties": {
-            "type": {"const": "object"},
-            "properties": {"type": "object", "additionalProperties": {"oneOf": PRIMITIVE}},
-            "required": TEXTS,
-        },
-        "required": ["type", "properties"],
-        "additionalProperties": False,
-    }
-)
 
 
 def compiled(schema: Any) -> bridge.Form:
