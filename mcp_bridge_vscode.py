@@ -4820,11 +4820,11 @@ class Listener:
     """The subscriptions of the client, and the stream that carries them.
 
     Threads: the owner, run_owner(), opens and ends streams, one change at a time; the reader
-    calls start() and request_change(); the upstream reader handles events, acknowledgments and
-    ends, and writes under the output lock; the stop sequence calls stop(). `_active` and
-    `_has_gap` change under the output lock alone, in the order of what the server said: the
-    owner, which hears of it later, has no say in what is a gap. It sleeps without a limit while
-    a stream is active.
+    calls start(), request_change() and look(); the upstream reader handles events,
+    acknowledgments and ends, and writes under the output lock; the stop sequence calls stop().
+    `_active` and `_has_gap` change under the output lock alone, in the order of what the server
+    said: the owner, which hears of it later, has no say in what is a gap. It sleeps without a
+    limit while a stream is active.
     """
 
     def __init__(
@@ -4881,6 +4881,10 @@ class Listener:
         """The owner makes the change when it is its turn."""
         self._tell(lambda: self._waiting.append(change))
 
+    def look(self) -> None:
+        """The owner looks whether the client has cancelled the change that it makes."""
+        self._wake.set()
+
     def stop(self, seconds: float) -> None:
         """Every stream is cancelled and the owner has ended, or `seconds` are over."""
         if self._stop_once.first() and self._start_once.is_over():
@@ -4916,28 +4920,31 @@ class Listener:
     def _go_on(self) -> None:
         """What is due now."""
         now = self._clock.now()
-        opening = self._opening
-        if opening is not None and now >= opening.opened_at + self._limits.listen_seconds:
-            self._give_up(opening)
+        opening, limit = self._opening, self._limits.listen_seconds
+        if opening is not None and opening.change is not None and opening.change.is_over():
+            if self._give_up(opening, "the client canceled the request"):
+                self._resume()
+        elif opening is not None and now >= opening.opened_at + limit:
+            detail = f"subscriptions/listen: no acknowledgment in {limit:g} s"
+            if self._give_up(opening, "no acknowledgment in time"):
+                self._handle_failure(opening, BridgeError(Cause.TIMEOUT, detail))
         while self._opening is None and self._waiting:
             self._begin_change(self._waiting.popleft())
         if self._opening is None and self._next_at is not None and now >= self._next_at:
             self._open(self._uris, None)
 
-    def _give_up(self, stream: Stream) -> None:
-        """The stream was not acknowledged in time: from here on it cannot be."""
+    def _give_up(self, stream: Stream, reason: str) -> bool:
+        """The stream that opens never becomes active. False: it has, in this very moment."""
 
         def mark() -> None:
             stream.is_over = stream.is_over or stream.acknowledged_at is None
 
         self._write_from(mark, is_more=True)
         if stream.acknowledged_at is not None:
-            return  # it came in this very moment, and so does word of it
+            return False  # the owner hears of it next
         self._opening = None
-        self._abandon(stream, "no acknowledgment in time")
-        limit = self._limits.listen_seconds
-        detail = f"subscriptions/listen: no acknowledgment in {limit:g} s"
-        self._handle_failure(stream, BridgeError(Cause.TIMEOUT, detail))
+        self._abandon(stream, reason)
+        return True
 
     def _begin_change(self, change: SubscriptionChange) -> None:
         if change.is_over():
@@ -5051,14 +5058,10 @@ class Listener:
         return pieces
 
     def _handle_first(self, stream: Stream, honoured: Honoured | None) -> None:
-        """On the owner: a stream has been acknowledged."""
-        if stream is not self._opening:
+        """On the owner: a stream has become active, unless it was given up."""
+        if stream is not self._opening or stream.acknowledged_at is None:
             return
         self._opening = None
-        if stream.acknowledged_at is None:
-            self._abandon(stream, "the client canceled the request")
-            self._resume()
-            return
         old, self._current = self._current, stream
         self._uris, self._is_wanted, self._next_at = stream.uris, True, None
         self._abandon(old, "a newer stream took its place")
@@ -5161,7 +5164,7 @@ class Listener:
         self._resume()
 
     def _resume(self) -> None:
-        """After a change that failed: without a stream, the next try is due again."""
+        """After a change that came to nothing: without a stream, the next try is due again."""
         if self._current is None and self._is_wanted and self._next_at is None:
             self._next_at = self._clock.now() + self._limits.listen_wait_seconds
 
@@ -6214,7 +6217,7 @@ class Bridge:
             limits=limits,
             log=log,
             admit=self._slots.admit,
-            cancel=self._slots.cancel,
+            cancel=self._cancel,
             flush_requests=self._connection.flush,
             settle=self._pending.settle,
             start_listening=self._listener.start,
@@ -6260,6 +6263,10 @@ class Bridge:
         """The first signal is the end of the input, a second one ends at once."""
         if not self.request_stop(StopReason.END_OF_INPUT):
             self._hurry.set()
+
+    def _cancel(self, key: ClientKey) -> None:
+        self._slots.cancel(key)
+        self._listener.look()  # a stream may be opening for this request
 
     def _forward_log(self, params: RawObject | None) -> None:
         self.front_end.forward_log(params)  # which is built after the connection
