@@ -112,6 +112,7 @@ class World:
         )
         self.listener.configure(CAPABILITIES)
         self.listener._next_at = self.clock.now()  # start() without its thread
+        self.is_owner_woken = False
         # The client:
         self.known = dict.fromkeys((*LISTS, *URIS), -1)
         self.is_stale = dict.fromkeys((*LISTS, *URIS), False)
@@ -200,7 +201,7 @@ class World:
             found.append(self.serve)
         if self.to_client:
             found.append(self.hear)
-        if self.listener._said or self.listener._next_at is not None:
+        if self.listener._said or self.listener._next_at is not None or self.is_owner_woken:
             found.append(self.run_owner)
         for what, is_stale in self.is_stale.items():
             if is_stale and what not in self.asking:
@@ -208,6 +209,7 @@ class World:
         return found
 
     def run_owner(self) -> None:
+        self.is_owner_woken = False
         if not self.listener._said and self.listener._opening is None:
             due = self.listener._next_at
             if due is not None and due > self.clock.now():
@@ -299,6 +301,7 @@ class World:
             self.listener.request_change(value)
         else:
             value.is_cancelled = True
+            self.is_owner_woken = True
 
     # The client's
 

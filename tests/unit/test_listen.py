@@ -293,6 +293,13 @@ class Listening:
         self.settle()
         return self.clock.until is None
 
+    def look(self) -> None:
+        """The reader has cancelled some request; the owner has looked."""
+        self.settle()
+        self.clock.is_asleep = False  # in a moment
+        self.listener.look()
+        self.settle()
+
     def stop(self) -> None:
         self.listener.stop(WAIT_SECONDS)
 
@@ -895,13 +902,17 @@ def test_a_change_that_is_cancelled_before_its_turn_opens_nothing(listening: Lis
 
 
 @requirement("subscribe.cancelled")
+@pytest.mark.parametrize("owner_looks_first", [False, True])
 def test_a_change_that_is_cancelled_while_its_stream_opens_leaves_all_as_it_was(
-    listening: Listening,
+    listening: Listening, owner_looks_first: bool
 ) -> None:
     old = listening.open_stream("a")
     change = listening.change("b")
     stream = listening.opened()
     change.cancel()
+    if owner_looks_first:
+        listening.look()
+        assert listening.told == ["3: the client canceled the request"]
     stream.acknowledge()
     stream.acknowledge()
     stream.update("b")
@@ -911,6 +922,35 @@ def test_a_change_that_is_cancelled_while_its_stream_opens_leaves_all_as_it_was(
     assert listening.is_silent()
     listening.change("c")
     assert listening.opened().uris() == ["a", "c"]
+
+
+@requirement("subscribe.cancelled")
+def test_the_next_change_does_not_wait_for_the_stream_of_a_cancelled_one(
+    listening: Listening,
+) -> None:
+    listening.open_stream("a")
+    change = listening.change("b")
+    listening.opened()
+    listening.change("c")
+    listening.look()
+    assert listening.opens_nothing()
+    change.cancel()
+    listening.look()
+    assert listening.opened().uris() == ["a", "c"]
+
+
+@requirement("subscribe.cancelled")
+def test_a_cancellation_right_after_the_answer_changes_nothing(listening: Listening) -> None:
+    listening.open_stream("a")
+    listening.change("b")
+    stream = listening.opened()
+    commands = hold_owner(listening)
+    stream.acknowledge()
+    listening.look()
+    commands()
+    stream.update("b")
+    assert listening.hears() == ["+b", "updated b"]
+    assert listening.is_silent()
 
 
 @requirement("subscribe.cancelled")
