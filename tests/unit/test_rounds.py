@@ -21,8 +21,8 @@ from mcp_bridge_vscode import (
 )
 from tests.requirements import requirement
 from tests.support.clock import FakeClock
-from tests.support.running import RunningLog
-from tests.support.waits import until
+from tests.support.running import INITIALIZE, RunningBridge, RunningLog
+from tests.support.waits import WAIT_SECONDS, until
 
 FORM: Final = {
     "method": "elicitation/create",
@@ -394,6 +394,148 @@ def test_a_refused_url_is_in_no_line_of_the_log(world: World) -> None:
     assert b"secret" not in b"".join(world.log.lines.rest())
     assert world.members(0)["inputResponses"] == {"u": DECLINE}
     assert world.notes == []
+
+
+# --- How slots hands a request over -----------------------------------------------------------
+
+
+@pytest.fixture
+def asking(bridge: RunningBridge) -> RunningBridge:
+    """A bridge whose client has a call with an open question; its worker waits for the answer."""
+    params = {**INITIALIZE, "capabilities": {"elicitation": {}}}
+    bridge.client.send(id="i", method="initialize", params=params)
+    bridge.server.answer(bridge.server.hear(), supportedVersions=["2026-07-28"], capabilities={})
+    bridge.client.hear()
+    bridge.client.send(id=1, method="tools/call", params={"name": "t"})
+    asked = {"resultType": "input_required", "inputRequests": {"f": FORM}}
+    bridge.server.say(id=bridge.server.hear()["id"], result=asked)
+    assert bridge.client.hear()["id"] == "b-1"
+    line_at = bridge.clock.now() + product.LIMITS.first_line_seconds
+    until(lambda: bridge.clock.has_waiter_until(line_at), "the wait for the answer")
+    return bridge
+
+
+@requirement("slots.once")
+def test_a_worker_that_begins_to_attend_too_late_takes_no_wake_up_away(
+    asking: RunningBridge,
+) -> None:
+    """It was started at the 10 s of the first round, in the moment in which the reply came."""
+    slots = asking.bridge._slots
+    slots._attend(slots._in_flight[1])  # it ends at once
+    asking.client.send(id="b-1", result=DECLINE)
+    retry = asking.server.hear()
+    assert retry["params"]["inputResponses"] == {"f": DECLINE}
+    slots._attend(slots._in_flight[1])
+    asking.server.answer(retry, content=[])
+    assert asking.client.hear() == {"id": 1, "result": {"content": []}}
+
+
+@requirement("questions.cancelled")
+def test_the_reason_is_known_to_whoever_sees_that_the_request_is_over(
+    asking: RunningBridge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worker wakes by itself in the moment in which the reader cancels."""
+    slots = asking.bridge._slots
+    slot, remove = slots._in_flight[1], slots._remove
+    told: list[dict[str, Any]] = []
+
+    def remove_after_the_worker(one: product.Slot) -> None:
+        slot.wake.set()
+        told.append(asking.client.hear())
+        remove(one)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(slots, "_remove", remove_after_the_worker)
+        asking.client.send(method="notifications/cancelled", params={"requestId": 1})
+        until(lambda: not slots._busy and not slots._in_flight, "the end of the request")
+    assert told[0]["params"] == {"requestId": "b-1", "reason": "the client canceled the request"}
+
+
+class LettingGo(product.Slot):
+    """A slot whose exchange goes away between two looks at it, as a reply makes it go."""
+
+    __slots__ = ("looks",)
+
+    def __init__(self, request: ClientRequest) -> None:
+        self.looks: list[str] = []
+        super().__init__(request, 0.0)
+
+    def __getattribute__(self, name: str) -> Any:
+        if name == "exchange":
+            self.looks.append(name)
+            return object() if len(self.looks) == 1 else None
+        return super().__getattribute__(name)
+
+
+@requirement("slots.once")
+def test_a_cancellation_in_the_moment_of_the_reply_abandons_what_it_saw(
+    ready: RunningBridge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = ClientRequest(1, b"1", METHODS["tools/call"], None)
+    slot = LettingGo(request)
+    abandoned: list[object] = []
+    slots = ready.bridge._slots
+    monkeypatch.setattr(slots._connection, "abandon", lambda one, *_: abandoned.append(one))
+    slots._in_flight[1] = slot
+    slots.cancel(1)
+    assert len(abandoned) == 1
+    assert abandoned[0] is not None
+
+
+@requirement("questions.lost", "questions.end-of-input")
+@pytest.mark.parametrize(
+    ("event", "reason"),
+    [
+        ("loss", "the upstream server stopped"),
+        ("end", "the client closed the connection"),
+    ],
+)
+def test_no_thread_and_no_entry_is_left_of_an_open_question(
+    asking: RunningBridge, event: str, reason: str
+) -> None:
+    if event == "loss":
+        asking.server.run.exit("exit code 1")
+        assert asking.client.hear()["error"]["data"] == {"cause": "upstream_exited"}
+    else:
+        asking.client.close()
+    assert asking.client.hear()["params"] == {"requestId": "b-1", "reason": reason}
+    asking.wait_exit()
+    assert asking.bridge._pending._waiting == {}
+    assert asking.bridge._slots._busy == set()
+    assert asking.client.heard.rest() == []
+
+
+def test_a_question_in_the_moment_of_the_cancellation_is_taken_back_or_never_put(
+    bridge: RunningBridge,
+) -> None:
+    """Both at the same time, often: no question is taken back that never went out."""
+    params = {**INITIALIZE, "capabilities": {"elicitation": {}}}
+    bridge.client.send(id="i", method="initialize", params=params)
+    bridge.server.answer(bridge.server.hear(), supportedVersions=["2026-07-28"], capabilities={})
+    bridge.client.hear()
+    asked = {"resultType": "input_required", "inputRequests": {"f": FORM}}
+    for number in range(100):
+        bridge.client.send(id=number, method="tools/call", params={"name": "t"})
+        call = bridge.server.hear()
+        while call["method"] != "tools/call" or "inputResponses" in call["params"]:
+            call = bridge.server.hear()
+        gate = threading.Barrier(2)
+
+        def cancel(number: int = number, gate: threading.Barrier = gate) -> None:
+            gate.wait(WAIT_SECONDS)
+            bridge.bridge._slots.cancel(number)
+
+        thread = threading.Thread(target=cancel, name="fake cancel", daemon=True)
+        thread.start()
+        gate.wait(WAIT_SECONDS)
+        bridge.server.say(id=call["id"], result=asked)
+        thread.join(WAIT_SECONDS)
+        until(lambda: not bridge.bridge._slots._busy, "the end of the call")
+    heard = [json.loads(line) for line in bridge.client.heard.rest()]
+    put = [one["id"] for one in heard if one["method"] == "elicitation/create"]
+    off = [one["params"]["requestId"] for one in heard if one["method"] != "elicitation/create"]
+    assert put == off  # what went out was taken back, and nothing else
+    assert bridge.bridge._pending._waiting == {}
 
 
 @requirement("questions.elicitation-id")
