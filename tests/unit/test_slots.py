@@ -138,6 +138,28 @@ def test_the_stop_waits_for_an_initialize_that_is_at_work(bridge: RunningBridge)
     assert bridge.wait_exit() == 0
 
 
+@requirement("progress.after-cancel", "slots.once")
+def test_progress_that_meets_a_cancellation_does_not_come_after_it(
+    ready: RunningBridge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cancellation comes when the progress has found its request and is not written yet."""
+    translate = product.progress_to_legacy
+
+    def cancel_and_translate(params: product.RawObject, token: bytes) -> list[Piece] | None:
+        ready.bridge._slots.cancel(1)
+        return translate(params, token)
+
+    params = {"name": "a", "_meta": {"progressToken": "t"}}
+    ready.client.send(id=1, method="tools/call", params=params)
+    token = ready.server.hear()["id"]
+    monkeypatch.setattr(product, "progress_to_legacy", cancel_and_translate)
+    ready.server.say(
+        method="notifications/progress", params={"progressToken": token, "progress": 1}
+    )
+    assert ready.server.hear()["method"] == "notifications/cancelled"
+    assert ready.client.ask(2, "ping") == {"id": 2, "result": {}}
+
+
 @requirement("limits.in-flight")
 def test_256_requests_are_in_flight_and_the_next_is_refused() -> None:
     running = RunningBridge(limits=product.LIMITS.replace(log_flush_seconds=WAIT_SECONDS))
