@@ -26,22 +26,32 @@ const client = new Client(
     },
 );
 const call = (name, args, options) => client.callTool({ name, arguments: args }, undefined, options);
+let action = 'accept'; // of the person who is asked
+const refusal = () => Object.assign(new Error('refused'), { code: -32000 });
 const pause = (milliseconds) => new Promise((resolve) => setTimeout(resolve, milliseconds));
 
 // --- What the server may send --------------------------------------------------------------------
 
 client.setRequestHandler(types.ElicitRequestSchema, ({ params }) => {
     report.questions.push({ method: 'elicitation/create', params });
-    if (params.mode === 'url') return { action: 'accept' };
+    if (params.mode === 'url' || action !== 'accept') return { action };
     const content = { name: 'Ada', age: 36, colour: 'green', newsletter: false };
     return { action: 'accept', content };
 });
 client.setRequestHandler(types.CreateMessageRequestSchema, ({ params }) => {
     report.questions.push({ method: 'sampling/createMessage', params });
+    if (action === 'decline') throw refusal();
+    if (action === 'cancel') {
+        // As Copilot refuses.
+        const content = { type: 'text', text: '' };
+        return { role: 'user', content, model: '', stopReason: 'cancelled' };
+    }
     return { role: 'assistant', content: { type: 'text', text: 'because' }, model: 'a-model' };
 });
 client.setRequestHandler(types.ListRootsRequestSchema, () => {
     report.questions.push({ method: 'roots/list' });
+    if (action === 'decline') throw refusal();
+    if (action === 'cancel') return { roots: [] };
     return { roots: [{ uri: 'file:///a', name: 'a' }] };
 });
 client.setNotificationHandler(types.LoggingMessageNotificationSchema, ({ params }) => {
@@ -167,11 +177,18 @@ const sections = {
     },
 
     async answers_questions() {
-        const answers = (report.answers = {});
-        answers.ask_name = await call('ask_name', {});
-        answers.ask_url = await call('ask_url', {});
-        answers.think = await call('think', { question: 'why?' });
-        answers.list_roots = await call('list_roots', {});
+        // Each tool that asks, with a person who accepts, declines, cancels.
+        report.answers = {};
+        for (action of ['accept', 'decline', 'cancel']) {
+            const answers = (report.answers[action] = {});
+            for (const tool of ['ask_name', 'ask_url', 'think', 'list_roots']) {
+                try {
+                    answers[tool] = await call(tool, tool === 'think' ? { question: 'why?' } : {});
+                } catch ({ code, message, data }) {
+                    answers[tool] = { error: { code, message, data } };
+                }
+            }
+        }
     },
 
     async pings() {

@@ -1,4 +1,5 @@
 // A modern MCP server of the npm SDK 2.x over stdio: node npm_server.mjs <folder with node_modules>
+// With --spare it has a tool more, and one that disables it.
 //
 // `legacy: 'reject'` holds it to revision 2026-07-28, so that a test passes only when the bridge
 // really drove it by that revision.
@@ -206,6 +207,15 @@ function addToolsThatAsk(server) {
     );
 }
 
+// A tool, and one that takes it off the list.
+function addSpareTools(server) {
+    const spare = server.registerTool('spare', {}, () => text('spare'));
+    server.registerTool('disable_spare', {}, () => {
+        spare.disable(); // the SDK tells everyone who listens
+        return text('disabled');
+    });
+}
+
 function addTheRest(server) {
     server.registerResource('fixed', 'note://fixed', { mimeType: 'text/plain' }, (uri) => ({
         contents: [{ uri: uri.href, mimeType: 'text/plain', text: 'a fixed note' }],
@@ -279,6 +289,7 @@ serveStdio(
         );
         addTools(server);
         addToolsThatAsk(server);
+        if (process.argv.includes('--spare')) addSpareTools(server);
         addTheRest(server);
         listInPages(server);
         return server;

@@ -13,7 +13,7 @@ import sys
 import warnings
 from collections.abc import Awaitable
 from contextlib import suppress
-from typing import Any, Callable
+from typing import Any, Callable, Literal
 
 import anyio
 from mcp import ClientSession, McpError, StdioServerParameters, types
@@ -36,6 +36,7 @@ class Visit:
         self.report: dict[str, Any] = {"failures": {}, "logs": [], "changes": [], "questions": []}
         self.changed = anyio.Event()
         self.session: ClientSession
+        self.action: Literal["accept", "decline", "cancel"] = "accept"
 
     # --- What the server may send ---------------------------------------------------------
 
@@ -54,19 +55,32 @@ class Visit:
 
     async def on_elicitation(self, _context: Any, params: Any) -> types.ElicitResult:
         self.report["questions"].append({"method": "elicitation/create", "params": plain(params)})
-        if params.mode == "url":
-            return types.ElicitResult(action="accept")
+        if params.mode == "url" or self.action != "accept":
+            return types.ElicitResult(action=self.action)
         content = {"name": "Ada", "age": 36, "colour": "green", "newsletter": False}
         return types.ElicitResult(action="accept", content=content)
 
-    async def on_sampling(self, _context: Any, params: Any) -> types.CreateMessageResult:
+    async def on_sampling(
+        self, _context: Any, params: Any
+    ) -> types.CreateMessageResult | types.ErrorData:
         asked = {"method": "sampling/createMessage", "params": plain(params)}
         self.report["questions"].append(asked)
+        if self.action == "decline":
+            return types.ErrorData(code=-32000, message="refused")
+        if self.action == "cancel":  # as Copilot refuses
+            nothing = types.TextContent(type="text", text="")
+            return types.CreateMessageResult(
+                role="user", content=nothing, model="", stopReason="cancelled"
+            )
         content = types.TextContent(type="text", text="because")
         return types.CreateMessageResult(role="assistant", content=content, model="a-model")
 
-    async def on_roots(self, _context: Any) -> types.ListRootsResult:
+    async def on_roots(self, _context: Any) -> types.ListRootsResult | types.ErrorData:
         self.report["questions"].append({"method": "roots/list"})
+        if self.action == "decline":
+            return types.ErrorData(code=-32000, message="refused")
+        if self.action == "cancel":
+            return types.ListRootsResult(roots=[])
         return types.ListRootsResult.model_validate({"roots": [{"uri": "file:///a", "name": "a"}]})
 
     # --- What a client does ---------------------------------------------------------------
@@ -195,11 +209,16 @@ class Visit:
         await self.session.unsubscribe_resource(types.AnyUrl(FIXED))
 
     async def answers_questions(self) -> None:
-        answers = self.report["answers"] = {}
-        answers["ask_name"] = await self.call("ask_name", {})
-        answers["ask_url"] = await self.call("ask_url", {})
-        answers["think"] = await self.call("think", {"question": "why?"})
-        answers["list_roots"] = await self.call("list_roots", {})
+        """Each tool that asks, with a person who accepts, declines, cancels."""
+        every = self.report["answers"] = {}
+        for self.action in ("accept", "decline", "cancel"):
+            answers = every[self.action] = {}
+            for tool in ("ask_name", "ask_url", "think", "list_roots"):
+                arguments = {"question": "why?"} if tool == "think" else {}
+                try:
+                    answers[tool] = await self.call(tool, arguments)
+                except McpError as exc:
+                    answers[tool] = {"error": plain(exc.error)}
 
     async def pings(self) -> None:
         self.report["ping"] = plain(await self.session.send_ping())

@@ -1,11 +1,13 @@
 """A modern MCP server of the Python SDK 2.x over stdio, for the environment `mcp2`.
 
 The SDK serves both eras; a middleware refuses every message of the older one, so that a test
-passes only when the bridge really drove this server by revision 2026-07-28.
+passes only when the bridge really drove this server by revision 2026-07-28. With --spare it has a
+tool more, and one that disables it.
 """
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
@@ -270,5 +272,21 @@ async def set_level(_ctx: Any, _params: SetLevelRequestParams) -> EmptyResult:
 server._lowlevel_server.add_request_handler("logging/setLevel", SetLevelRequestParams, set_level)
 
 
+def add_spare_tools() -> None:
+    """A tool, and one that takes it off the list."""
+
+    @server.tool(structured_output=False)
+    def spare() -> str:
+        return "spare"
+
+    @server.tool(structured_output=False)
+    async def disable_spare(ctx: Context[Any, Any]) -> str:
+        server.remove_tool("spare")
+        await ctx.notify_tools_changed()
+        return "disabled"
+
+
 if __name__ == "__main__":
+    if "--spare" in sys.argv:
+        add_spare_tools()
     server.run("stdio")

@@ -236,17 +236,37 @@ def test_a_change_of_a_subscribed_resource_is_heard(visit: Visit) -> None:
     assert any(one["method"] == "notifications/tools/list_changed" for one in changes)
 
 
-def test_questions_reach_the_client_and_answers_the_server(visit: Visit) -> None:
-    report = section(visit, "answers_questions")
-    answers = {name: text_of(result) for name, result in report["answers"].items()}
+@pytest.mark.parametrize("action", ["accept", "decline", "cancel"])
+def test_each_answer_to_a_question_reaches_the_server(visit: Visit, action: str) -> None:
+    answers = section(visit, "answers_questions")["answers"][action]
     state = "waiting for page" if visit.server == "python" else "waiting for ask_url"
-    assert answers == {
-        "ask_name": "Ada, 36, green",
-        "ask_url": f"{state}: accept",
-        "think": "why? because (a-model)",
-        "list_roots": "file:///a",
-    }
-    asked = report["questions"]
+    assert text_of(answers["ask_name"]) == ("Ada, 36, green" if action == "accept" else action)
+    assert text_of(answers["ask_url"]) == f"{state}: {action}"
+    if action == "decline":  # the client's error is that of its own request
+        for tool in ("think", "list_roots"):
+            error = answers[tool]["error"]
+            assert error["code"] == -32000
+            assert error["message"].endswith("refused")  # the npm client puts words before
+        return
+    thought = "why? because (a-model)" if action == "accept" else "why?  ()"
+    assert text_of(answers["think"]) == thought
+    assert text_of(answers["list_roots"]) == ("file:///a" if action == "accept" else "")
+
+
+def test_a_url_that_was_accepted_is_complete_before_the_answer(visit: Visit) -> None:
+    section(visit, "answers_questions")
+    questions = visit.messages("to_client", "elicitation/create")
+    urls = [one["params"] for one in questions if one["params"].get("mode") == "url"]
+    complete = visit.messages("to_client", "notifications/elicitation/complete")
+    ids = [one["elicitationId"] for one in urls]
+    assert len(set(ids)) == 3
+    assert [one["params"]["elicitationId"] for one in complete] == ids[:1]
+
+
+def test_questions_reach_the_client_as_the_server_asked(visit: Visit) -> None:
+    report = section(visit, "answers_questions")
+    asked = report["questions"][:4]
+    assert len(report["questions"]) == 12
     assert [one["method"] for one in asked] == [
         "elicitation/create",
         "elicitation/create",
