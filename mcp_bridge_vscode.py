@@ -1647,11 +1647,28 @@ class Form:
 
     def read(self, content: JsonObject) -> JsonObject | None:
         """The content for the server, or None when it does not fit the server's schema."""
+        check = _Check(self._schema)
         read = {k: _meant(value, self._values.get(k, {})) for k, value in content.items()}
         try:
-            return read if _Check(self._schema).fits(read, self._schema) else None
+            read = {k: v for k, v in read.items() if not self._is_left_empty(k, v, check)}
+            return read if check.fits(read, self._schema) else None
         except FormError:
             return None
+
+    def _is_left_empty(self, name: str, value: Json, check: _Check) -> bool:
+        """Did the user leave an optional field empty? VS Code fills it then.
+
+        It was seen to write null for a number, "" for a text, and the value of the field before
+        for several choices.
+        """
+        properties, required = self._schema.get("properties"), self._schema.get("required")
+        return (
+            (value is None or value == "" or isinstance(value, list))
+            and not (isinstance(required, list) and name in required)
+            and isinstance(properties, dict)
+            and name in properties
+            and not check.fits(value, properties[name])
+        )
 
 
 def _meant(value: Json, values: dict[str, Json]) -> Json:
@@ -4247,11 +4264,13 @@ class Slots:
         )
         try:
             self._connection.send(exchange)
-        except BridgeError as error:
-            if slot.outcome.first():
-                self._remove(slot)
-                self._let_go(slot)
-                return error
+            error = exchange.failure  # the server went before the slot had its exchange
+        except BridgeError as raised:
+            error = raised
+        if error is not None and slot.outcome.first():
+            self._remove(slot)
+            self._let_go(slot)
+            return error
         return None
 
     def _handle_settled(self, slot: Slot) -> None:
