@@ -2628,7 +2628,7 @@ class Question:
         return self.read_action(str(action), result)
 
     def read_action(self, action: str, _result: JsonObject) -> JsonObject:
-        """The response for an action of the user."""
+        """The response for an action of the user; no content goes with it."""
         return {"action": action}
 
     def read_error(self, _error: Refusal) -> JsonObject | Refusal:
@@ -2654,7 +2654,7 @@ class FormQuestion(Question):
     def read_action(self, action: str, result: JsonObject) -> JsonObject:
         """Accepted content must be valid."""
         if action != "accept":
-            return {"action": action}
+            return super().read_action(action, result)
         content = result.get("content", {})
         read = self._form.read(content) if isinstance(content, dict) else None
         if read is None:
@@ -2675,11 +2675,11 @@ class ContinueQuestion(Question):
         super().__init__(key, {"mode": "form", "message": message, "requestedSchema": schema})
         self._has_content = has_content
 
-    def read_action(self, action: str, _result: JsonObject) -> JsonObject:
+    def read_action(self, action: str, result: JsonObject) -> JsonObject:
         """The choice itself means nothing to the server."""
         if action == "accept" and self._has_content:
             return {"action": action, "content": {}}
-        return {"action": action}
+        return super().read_action(action, result)
 
 
 class UrlQuestion(Question):
@@ -2692,13 +2692,13 @@ class UrlQuestion(Question):
         self._elicitation_id = elicitation_id
         self._accepted = accepted
 
-    def read_action(self, action: str, _result: JsonObject) -> JsonObject:
-        """No content ever goes with a URL."""
+    def read_action(self, action: str, result: JsonObject) -> JsonObject:
+        """An accepted URL is remembered."""
         if action == "accept" and self.params is not None:
             ids = self._accepted.setdefault(str(self.params["url"]), [])
             if self._elicitation_id not in ids:
                 ids.append(self._elicitation_id)
-        return {"action": action}
+        return super().read_action(action, result)
 
 
 class SamplingQuestion(Question):
