@@ -344,6 +344,39 @@ def test_the_state_goes_back_byte_for_byte(world: World, text: bytes) -> None:
     assert b'"requestState":' + text in b",".join(world.calls[0][0].members)
 
 
+@requirement("questions.state")
+def test_a_large_state_is_not_copied_and_stands_in_no_line_of_the_log(world: World) -> None:
+    state = b'"token=secret' + b"x" * (16 << 20) + b'"'
+    line = b'{"jsonrpc":"2.0","id":1,"result":{"resultType":"input_required","requestState":%s}}'
+    reply = product.parse_frame(line % state, 200)
+    world.work.wait = lambda until: world.clock.advance(until - world.clock.now())  # type: ignore[method-assign]
+    with pytest.raises(BridgeError) as raised:
+        world.run(*[reply] * 10)
+    assert raised.value.cause is Cause.TOO_MANY_ROUNDS
+    echoed = [call.members[-1] for call, _ in world.calls]
+    assert len(echoed) == 9
+    for piece in echoed:
+        assert isinstance(piece, memoryview)
+        assert piece.obj is reply.line
+        assert piece == b'"requestState":' + state
+    world.log.heard("asked for input in 10 rounds")
+    assert b"secret" not in b"".join(world.log.lines.rest())
+
+
+@requirement("questions.round-checks", "errors.too_many_input_requests")
+def test_very_many_questions_are_refused_and_a_large_key_is_cut(world: World) -> None:
+    with pytest.raises(BridgeError) as raised:
+        world.run(asks({str(number): ROOTS for number in range(100_000)}))
+    assert raised.value.cause is Cause.TOO_MANY_INPUT_REQUESTS
+    assert raised.value.detail == "100000 input requests in one round, limit: 16"
+    with pytest.raises(BridgeError) as raised:
+        world.run(asks({"k\r\n" * 300_000: 1}))
+    assert raised.value.cause is Cause.INVALID_INPUT_REQUEST
+    assert len(raised.value.detail) < 200
+    assert raised.value.detail.isprintable()
+    assert world.notes == []
+
+
 @requirement("questions.state", "questions.round")
 def test_neither_state_nor_answers_of_an_earlier_round_come_again(world: World) -> None:
     world.on_question = lambda q: world.answer(q, result=DECLINE)
@@ -480,6 +513,26 @@ def test_a_cancellation_in_the_moment_of_the_reply_abandons_what_it_saw(
     slots.cancel(1)
     assert len(abandoned) == 1
     assert abandoned[0] is not None
+
+
+@requirement("loss.deaf")
+def test_a_request_that_fails_before_its_slot_knows_its_exchange_has_its_error(
+    ready: RunningBridge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = ready.bridge._slots._connection._reader  # type: ignore[attr-defined]  # the real one
+    prepare = reader.prepare
+
+    def prepare_and_fail(*arguments: Any) -> product.Exchange:
+        exchange: product.Exchange = prepare(*arguments)
+        reader.settle(exchange.request_id, None, BridgeError(Cause.TRANSPORT_FAILED))
+        return exchange
+
+    with monkeypatch.context() as patch:
+        patch.setattr(reader, "prepare", prepare_and_fail)
+        answer = ready.client.ask(1, "tools/call", name="t")
+    assert answer["error"]["data"] == {"cause": "transport_failed"}
+    ready.server.hear()
+    assert ready.bridge._slots._in_flight == {}
 
 
 @requirement("questions.lost", "questions.end-of-input")
