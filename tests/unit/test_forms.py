@@ -41,9 +41,39 @@ def shown(schema: Any, **more: Any) -> Any:
 
 
 def read(schema: Any, value: Any, **more: Any) -> Any:
-    """What the server gets for a value of `a`; None when it does not fit."""
-    content = form_of(schema, **more).read({"a": value})
+    """What the server gets for a value of `a`, which is required; None when it does not fit."""
+    content = form_of(schema, required=["a"], **more).read({"a": value})
     return None if content is None else content["a"]
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        ({"type": "integer"}, None),
+        ({"type": "number", "minimum": 1}, None),
+        ({"type": "string", "format": "email"}, ""),
+        ({"type": "string", "minLength": 1}, ""),
+        ({"type": "string", "enum": ["x"]}, None),
+        ({"type": "array", "items": {"type": "string", "enum": ["tea"]}}, ["pirate"]),
+    ],
+    ids=json.dumps,
+)
+def test_an_optional_field_that_was_left_empty_is_left_out(schema: Any, value: Any) -> None:
+    """VS Code was seen to fill such fields in."""
+    assert form_of(schema).read({"a": value}) == {}
+    assert form_of(schema, required=["a"]).read({"a": value}) is None
+
+
+@pytest.mark.parametrize("value", [0, False, "x", {"b": 1}, ["x"]])
+def test_an_optional_field_with_a_wrong_value_of_another_kind_does_not_fit(value: Any) -> None:
+    schema = {"type": "integer", "minimum": 1}
+    expected = {} if value == ["x"] else None
+    assert form_of(schema).read({"a": value}) == expected
+
+
+def test_an_optional_field_that_takes_what_is_empty_keeps_it() -> None:
+    assert form_of({"type": "string"}).read({"a": ""}) == {"a": ""}
+    assert form_of({"type": ["integer", "null"]}).read({"a": None}) == {"a": None}
 
 
 def is_refused(schema: Any) -> bool:
