@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.support.processes import Bridge, cause_of, detail_of, text_of
+import mcp_bridge_vscode
+from tests.support.processes import WAIT_SECONDS, Bridge, cause_of, detail_of, text_of
 
 CALLS = 10  # in flight when the server is lost
 
@@ -156,6 +160,22 @@ def test_a_helper_with_a_session_of_its_own_lives_on_after_the_loss() -> None:
         bridge.server().kill()
         assert bridge.wait() == 1
         assert not helper.is_gone()
+
+
+def test_answers_that_wait_to_go_out_together_go_out_before_the_output_closes() -> None:
+    reads, writes = os.pipe()
+    output = mcp_bridge_vscode.Output(writes, run_at_once, lambda: None)
+    frame: list[mcp_bridge_vscode.Piece] = [b"{}\n"]
+    output.write_from(lambda: frame, is_more=True)
+    output.close(WAIT_SECONDS)
+    output.write_from(lambda: frame)
+    os.close(writes)
+    assert os.read(reads, 100) == b"{}\n", "what waited, and nothing after the end"
+    os.close(reads)
+
+
+def run_at_once(job: Callable[[], None]) -> None:
+    threading.Thread(target=job, daemon=True).start()
 
 
 # --- Half a server ------------------------------------------------------------------------------

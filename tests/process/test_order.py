@@ -21,7 +21,7 @@ COMMAND: Final = (sys.executable, *ISOLATED, str(SERVER))
 CHANGED: Final = "notifications/tools/list_changed"
 CALLS: Final = 10_000
 IN_FLIGHT: Final = 64
-IDLE_SECONDS: Final = 3.0
+IDLE_SECONDS: Final = 2.0
 
 
 class Client:

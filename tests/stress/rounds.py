@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 
-from tests.support.processes import SLACK_SECONDS, STOP_SECONDS, Bridge
+from tests.support.processes import SLACK_SECONDS, STOP_SECONDS, Bridge, cause_of
 
 BOUND_SECONDS: Final = STOP_SECONDS + SLACK_SECONDS
 STUBBORN: Final = ("--ignore-eof", "--ignore-term")
@@ -126,6 +126,8 @@ def run_round(name: str) -> Round:
             kind.act(bridge)
             code = bridge.wait()
             bridge.wait_gone()
+            if kind.codes == (1,):
+                assert cause_of(bridge.answer(2)) == "upstream_exited"
             seconds = time.monotonic() - started
         if code not in kind.codes:
             return Round(name, seconds, f"exit code {code}")

@@ -460,9 +460,14 @@ class Bridge:
             if life.role not in self._keeps:
                 life.wait_gone()
 
-    def status(self, name: str) -> int:
-        """A number of /proc/<pid>/status; sizes in bytes."""
+    def status_text(self, name: str) -> str:
+        """A line of /proc/<pid>/status."""
         return process_status(self.pid, name)
+
+    def status(self, name: str) -> int:
+        """A number of it; sizes in bytes."""
+        number, *unit = self.status_text(name).split()
+        return int(number) * (1024 if unit == ["kB"] else 1)
 
     def __enter__(self) -> Bridge:
         return self
@@ -530,12 +535,11 @@ class Bridge:
         assert not problems, "\n".join(problems)
 
 
-def process_status(pid: int, name: str) -> int:
+def process_status(pid: int, name: str) -> str:
     for line in Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines():
         key, _, value = line.partition(":")
         if key == name:
-            words = value.split()
-            return int(words[0]) * (1024 if words[1:] == ["kB"] else 1)
+            return value.strip()
     raise AssertionError(f"/proc/{pid}/status has no {name}")
 
 
