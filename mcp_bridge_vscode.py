@@ -5425,11 +5425,14 @@ class ServerReader:
         """One debug line for the exchange, without anything of its frames."""
         call = exchange.call
         client_id = clean_text(call.client_id[:200].decode("utf-8", "replace"), 64)
+        whose = f"round {call.round_number} of client request {client_id}"
+        if not client_id:
+            whose = "of the bridge itself"  # a listen stream
         taken = (self._clock.now() - exchange.started) * 1000
         self._log.debug(
             "mcp_client",
-            f"upstream request {exchange.request_id} ({call.method}, round {call.round_number}"
-            f" of client request {client_id}): {outcome} after {taken:.0f} ms",
+            f"upstream request {exchange.request_id} ({call.method}, {whose}): {outcome} after"
+            f" {taken:.0f} ms",
         )
 
     def settle_as_ready(self) -> None:
