@@ -6394,306 +6394,61 @@ def watch_parent(on_death: Callable[[], None]) -> None:
 # region wiring demo ----------------------------------------------------------
 # A small modern server over stdio: the upstream of `check`, and something to try the bridge on.
 # In: the lines of a modern client. Out: its answers. See basic/index and basic/transports/stdio.
-# A new tool is a row of DEMO_TOOLS and a function; a new method the same in DEMO_METHODS.
+# What it says is data: text costs a start nothing, and is parsed when a request needs it. A new
+# tool is an entry of "tools" and of DEMO_TOOLS, a new method one of DEMO_METHODS.
 
 if TYPE_CHECKING:
     DemoFunction = Callable[["DemoCall"], "JsonObject | None"]  # None: no answer, or a later one
 
-DEMO_MOST_SECONDS: Final = 3600  # the bridge's own limit for a tools/call
-DEMO_MOST_STEPS: Final = 1000
-DEMO_MOST_STATES: Final = 1000  # the oldest is forgotten
 DEMO_NOT_DECLARED: Final = -32021  # basic/index: the client cannot do what a request needs
 DEMO_COUNTER: Final = "demo:///counter"
 DEMO_GREETING: Final = "demo:///greeting/"
-DEMO_TEXTS: Final = {  # what resources/read gives: type, text
-    "demo:///readme": ("text/plain", "This server is a part of mcp-bridge-vscode."),
-    "demo:///styles": ("application/json", '["formal", "friendly", "pirate"]'),
-    DEMO_COUNTER: ("text/plain", "COUNT"),
-}
-DEMO_VALUES: Final = {  # of an argument, for completion/complete
-    "name": ("Ada", "Alan", "Grace", "Katherine"),
-    "style": ("formal", "friendly", "pirate"),
-}
-DEMO_LISTS: Final = {  # what the lists answer, as JSON; tools/list is made of DEMO_TOOLS
-    "prompts/list": """{"prompts": [{"name": "greet", "description": "Greets someone.",
-        "arguments": [{"name": "name", "required": true}, {"name": "style"}]}]}""",
-    "resources/list": """{"resources": [
+# results: of methods that answer always the same; texts: by resource; values: for completion.
+# refused_schema: VS Code omits the tool for each line of it, a chat stops at the last.
+# asks: what a tool asks in each of its rounds, and what the client must have declared for that.
+DEMO_DATA: Final = """{
+"results": {
+    "server/discover": {"supportedVersions": ["2026-07-28"], "capabilities": {
+        "prompts": {}, "completions": {}, "logging": {}, "tools": {"listChanged": true},
+        "resources": {"listChanged": true, "subscribe": true}},
+        "instructions": "A server to try mcp-bridge-vscode with. Its tools change only itself."},
+    "prompts/list": {"prompts": [{"name": "greet", "description": "Greets someone.",
+        "arguments": [{"name": "name", "required": true}, {"name": "style"}]}]},
+    "resources/list": {"resources": [
         {"uri": "demo:///readme", "name": "readme", "mimeType": "text/plain"},
         {"uri": "demo:///styles", "name": "styles", "mimeType": "application/json"},
         {"uri": "demo:///counter", "name": "counter", "title": "Counter at COUNT",
-            "mimeType": "text/plain"}]}""",
-    "resources/templates/list": """{"resourceTemplates": [
-        {"uriTemplate": "demo:///greeting/{name}", "name": "greeting"}]}""",
-}
-DEMO_ASKS: Final = {  # the rounds of a tool that asks, as JSON: the inputRequests of each
-    "ask_name": """[{"person": {"method": "elicitation/create", "params": {"mode": "form",
-        "message": "Who are you?", "requestedSchema": {"type": "object", "required": ["name"],
-        "properties": {
-            "name": {"type": "string", "title": "Your name", "minLength": 1},
-            "age": {"type": "integer", "title": "Your age", "minimum": 0, "maximum": 150},
-            "style": {"type": "string", "title": "How to greet you", "default": "friendly",
-                "enum": ["formal", "friendly", "pirate"]},
-            "drinks": {"type": "array", "title": "What you drink", "items": {"anyOf": [
-                {"const": "t", "title": "Tea"}, {"const": "c", "title": "Coffee"}]}}}}}}}]""",
-    "ask_confirm": """[{"sure": {"method": "elicitation/create", "params": {"mode": "form",
-        "message": "Are you sure?", "requestedSchema": {"type": "object", "properties": {}}}}}]""",
-    "ask_url": """[{"page": {"method": "elicitation/create", "params": {"mode": "url",
-        "message": "Look at this page.", "url": "https://example.com/step"}}}, {"page": {
-        "method": "elicitation/create", "params": {"mode": "url",
-        "message": "Not done yet: look at the page.", "url": "https://example.com/step"}}}]""",
-    "think": """[{"color": {"method": "sampling/createMessage", "params": {"maxTokens": 50,
-        "messages": [{"role": "user", "content": {"type": "text",
-        "text": "Which color has the sky? Say one word."}}]}}}]""",
-    "list_roots": """[{"folders": {"method": "roots/list"}}]""",
-    "ask_rounds": """[{"pizza": {"method": "elicitation/create", "params": {
-        "message": "Which pizza?", "requestedSchema": {"type": "object", "required": ["kind"],
-        "properties": {"kind": {"type": "string", "title": "Kind", "oneOf": [
-            {"const": "m", "title": "Margherita"}, {"const": "n", "title": "Napoli"}]}}}}}},
-        {"door": {"method": "elicitation/create", "params": {"mode": "form",
-        "message": "Where to?", "requestedSchema": {"type": "object", "properties": {
-            "floor": {"type": "number", "title": "Floor", "minimum": -1},
-            "mail": {"type": "string", "title": "Mail", "format": "email"},
-            "ring": {"type": "boolean", "title": "Ring the bell"}}}}},
-        "wish": {"method": "sampling/createMessage", "params": {"maxTokens": 50, "messages": [
-        {"role": "user", "content": {"type": "text", "text": "Wish a good meal."}}]}}},
-        {"sure": {"method": "elicitation/create", "params": {"mode": "form",
-        "message": "Order it?", "requestedSchema": {"type": "object", "properties": {}}}}}]""",
-}
-
-
-def read_lines(descriptor: int, most_bytes: int) -> Iterator[bytes]:
-    """Each line that is not blank, without its end; of one that is too long only how it begins."""
-    framer = LineFramer(most_bytes, LIMITS.edge_bytes)
-    while chunk := read_some(descriptor):
-        for line in framer.feed(chunk):
-            if isinstance(line, bytes):
-                yield line
-            elif line.ended:
-                yield line.head
-    last = framer.finish()
-    if last.strip():
-        yield last
-
-
-def object_of(value: object) -> JsonObject:
-    """The value when it is an object, else an empty one."""
-    return value if isinstance(value, dict) else {}
-
-
-def text_of(value: object) -> str:
-    """The value when it is a string, else an empty one."""
-    return value if isinstance(value, str) else ""
-
-
-def number_of(value: object) -> int | float | None:
-    """The value when it is a finite number, else None."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return None
-    return value if abs(value) <= sys.float_info.max else None  # false for NaN, too
-
-
-def objects_of(value: object) -> list[JsonObject]:
-    """The items when it is a list; one that is no object as an empty one."""
-    return [object_of(item) for item in value] if isinstance(value, list) else []
-
-
-class DemoError(Exception):
-    """An error answer."""
-
-    def __init__(self, code: int, message: str, data: JsonObject | None = None) -> None:
-        super().__init__(message)
-        more: JsonObject = {} if data is None else {"data": data}
-        self.answer: JsonObject = {"code": code, "message": message, **more}
-
-
-class DemoCall:
-    """One request on its way to its answer."""
-
-    def __init__(self, server: DemoServer, request_id: int | str, message: JsonObject) -> None:
-        self.server = server
-        self.request_id = request_id
-        self.method = text_of(message.get("method"))
-        self.params = object_of(message.get("params"))
-        self.meta = object_of(self.params.get("_meta"))
-        self.arguments = object_of(self.params.get("arguments"))
-        self.cancelled = threading.Event()
-        self.topics: list[Json] = []  # of a listen stream: what it is to hear of
-        self.stream_meta: JsonObject = {META_SUBSCRIPTION_ID: request_id}
-
-    def send_progress(self, progress: int, total: int) -> None:
-        """The client hears how far the request is, when it gave a token for that."""
-        token = self.meta.get("progressToken")
-        if isinstance(token, (int, str)):
-            params: JsonObject = {"progressToken": token, "progress": progress, "total": total}
-            params["message"] = f"step {progress} of {total}"
-            self.server.send({"method": "notifications/progress", "params": params})
-
-    def send_log(self, level: str, text: str) -> None:
-        """The client hears the log message, when it asked for messages of this level."""
-        least = text_of(self.meta.get(META_PREFIX + "logLevel"))
-        if least and LOG_LEVELS.index(least) <= LOG_LEVELS.index(level):
-            params: JsonObject = {"level": level, "data": text}
-            self.server.send({"method": "notifications/message", "params": params})
-
-
-def tool_text(text: str, *, is_error: bool = False) -> JsonObject:
-    """The result of a tool that has only words to say."""
-    return {"content": [{"type": "text", "text": text}], "isError": is_error}
-
-
-def call_add(call: DemoCall) -> JsonObject:
-    """The sum, as text and as structured content."""
-    a, b = number_of(call.arguments.get("a")), number_of(call.arguments.get("b"))
-    total = None if a is None or b is None else number_of(a + b)
-    if total is None:
-        return tool_text("a and b must be numbers, and so must their sum", is_error=True)
-    return {**tool_text(f"{a} + {b} = {total}"), "structuredContent": {"sum": total}}
-
-
-def call_echo(call: DemoCall) -> JsonObject:
-    """The same text."""
-    text = call.arguments.get("text")
-    if not isinstance(text, str):
-        return tool_text("text must be a string", is_error=True)
-    return tool_text(text)
-
-
-def call_slow(call: DemoCall) -> JsonObject | None:
-    """An answer after some time, from a thread of its own."""
-    seconds = number_of(call.arguments.get("seconds", 2))
-    steps = number_of(call.arguments.get("steps", 4))
-    if seconds is None or not 0 <= seconds <= DEMO_MOST_SECONDS:
-        return tool_text(f"seconds must be from 0 to {DEMO_MOST_SECONDS}", is_error=True)
-    if steps is None or steps != int(steps) or not 1 <= steps <= DEMO_MOST_STEPS:
-        return tool_text(f"steps must be a whole number, 1 to {DEMO_MOST_STEPS}", is_error=True)
-    count, pause = int(steps), seconds / steps
-
-    def run_slow(call: DemoCall) -> JsonObject | None:
-        call.send_log("info", "slow begins")
-        for step in range(1, count + 1):
-            if call.cancelled.wait(pause):
-                return None
-            call.send_progress(step, count)
-        return tool_text(f"done after {count} steps")
-
-    call.server.answer_in_thread(call, run_slow)
-    return None
-
-
-def call_names(call: DemoCall) -> JsonObject:
-    """The names of the arguments that arrived."""
-    return tool_text("arguments: " + (", ".join(sorted(call.arguments)) or "none"))
-
-
-def check_declared(call: DemoCall, rounds: list[JsonObject]) -> None:
-    """Raises DemoError when a question needs what the client did not declare."""
-    declared = object_of(call.meta.get(META_CLIENT_CAPABILITIES))
-    missing: JsonObject = {}
-    for ask in (object_of(ask) for asks in rounds for ask in asks.values()):
-        kind = text_of(ask.get("method")).partition("/")[0]  # is the name of the capability
-        modes, mode = declared.get(kind), ""
-        if kind == "elicitation":
-            mode = text_of(object_of(ask.get("params")).get("mode")) or "form"
-        if not isinstance(modes, dict) or (mode and mode not in (modes or {"form"})):
-            missing[kind] = {**object_of(missing.get(kind)), **({mode: {}} if mode else {})}
-    if missing:
-        words = f"the tool asks for what the client did not declare: {', '.join(missing)}"
-        raise DemoError(DEMO_NOT_DECLARED, words, {"requiredCapabilities": missing})
-
-
-def words_of_response(ask: JsonObject, response: JsonObject) -> str:
-    """What was answered; nothing when it is no answer to the question."""
-    action, params = text_of(response.get("action")), object_of(ask.get("params"))
-    content = object_of(response.get("content"))
-    if response and ask["method"] == "sampling/createMessage":
-        return text_of(content.get("text")) or "no text"
-    if response and ask["method"] == "roots/list":
-        uris = [text_of(root.get("uri")) for root in objects_of(response.get("roots"))]
-        return ", ".join(uris) or "none"
-    if action != "accept" or "url" in params:
-        return action if action in _ACTIONS else ""
-    read = compile_form(params["requestedSchema"]).read(content)
-    return "" if read is None else encode_json(read).decode() if read else action
-
-
-def call_asking(call: DemoCall) -> JsonObject:
-    """The questions of the tool's next round; after the last, or a refusal, what was answered.
-
-    A round with an answer that is missing or none is asked again, see basic/patterns/mrtr.
-    """
-    tool, number, said = text_of(call.params.get("name")), 0, ""
-    rounds, states = objects_of(parse_json(DEMO_ASKS[tool].encode())), call.server.states
-    if "requestState" in call.params:
-        of_tool, number, said = states.get(text_of(call.params["requestState"]), ("", 0, ""))
-        if of_tool != tool:
-            raise DemoError(-32602, "the requestState was not given out by this tool")
-    given = object_of(call.params.get("inputResponses"))
-    responses = {key: object_of(given.get(key)) for key in rounds[number]}
-    words = {k: words_of_response(object_of(rounds[number][k]), r) for k, r in responses.items()}
-    if all(words.values()):
-        said = "; ".join(filter(None, [said, *(f"{k}: {w}" for k, w in words.items())]))
-        number += 1
-        refused = any(r.get("action", "accept") != "accept" for r in responses.values())
-        if refused or number == len(rounds):
-            return tool_text(said)
-    check_declared(call, rounds)
-    result: JsonObject = {"resultType": "input_required", "inputRequests": rounds[number]}
-    if len(rounds) > 1:
-        state = f"{tool}, round {number + 1} of {len(rounds)}, answers: {said or 'none'}"
-        states[state] = (tool, number, said)
-        if len(states) > DEMO_MOST_STATES:
-            del states[next(iter(states))]
-        result["requestState"] = state
-    return result
-
-
-def call_toggle_tool(call: DemoCall) -> JsonObject:
-    """The tool `extra` comes or goes, which is told before the answer."""
-    call.server.has_extra = not call.server.has_extra
-    call.server.announce("toolsListChanged", "notifications/tools/list_changed", {})
-    return tool_text(f"extra is {'there' if call.server.has_extra else 'gone'}")
-
-
-def call_count(call: DemoCall) -> JsonObject:
-    """The counter goes up: the resource and its title in the list change."""
-    call.server.count += 1
-    call.server.announce(DEMO_COUNTER, "notifications/resources/updated", {"uri": DEMO_COUNTER})
-    call.server.announce("resourcesListChanged", "notifications/resources/list_changed", {})
-    return tool_text(f"the counter is at {call.server.count}")
-
-
-def call_log_levels(call: DemoCall) -> JsonObject:
-    """One log message of each level, as far as the client asked for it."""
-    for level in LOG_LEVELS:
-        call.send_log(level, f"a message of level {level}")
-    return tool_text("logged")
-
-
-DEMO_TOOLS: Final[dict[str, tuple[DemoFunction, str]]] = {  # what tools/list says of it, as JSON
-    "add": (
-        call_add,
-        """{"description": "Adds two numbers.",
-        "inputSchema": {"type": "object", "required": ["a", "b"],
-            "properties": {"a": {"type": "number"}, "b": {"type": "number"}}},
+            "mimeType": "text/plain"}]},
+    "resources/templates/list": {"resourceTemplates": [
+        {"uriTemplate": "demo:///greeting/{name}", "name": "greeting"}]}},
+"texts": {
+    "demo:///readme": {"mimeType": "text/plain",
+        "text": "This server is a part of mcp-bridge-vscode."},
+    "demo:///styles": {"mimeType": "application/json",
+        "text": "[\\"formal\\", \\"friendly\\", \\"pirate\\"]"},
+    "demo:///counter": {"mimeType": "text/plain", "text": "COUNT"}},
+"values": {
+    "greet": {"name": ["Ada", "Alan", "Grace", "Katherine"],
+        "style": ["formal", "friendly", "pirate"]},
+    "demo:///greeting/{name}": {"name": ["Ada", "Alan", "Grace", "Katherine"]}},
+"tools": [
+    {"name": "add", "description": "Adds two numbers.",
+        "inputSchema": {"type": "object", "required": ["a", "b"], "properties": {
+            "a": {"type": "number", "minimum": -1e15, "maximum": 1e15},
+            "b": {"type": "number", "minimum": -1e15, "maximum": 1e15}}},
         "outputSchema": {"type": "object", "required": ["sum"],
-            "properties": {"sum": {"type": "number"}}}}""",
-    ),
-    "echo": (
-        call_echo,
-        """{"description": "Returns the text.",
+            "properties": {"sum": {"type": "number"}}},
+        "annotations": {"readOnlyHint": true}},
+    {"name": "echo", "description": "Returns the text.",
         "inputSchema": {"type": "object", "required": ["text"],
-            "properties": {"text": {"type": "string"}}}}""",
-    ),
-    "slow": (
-        call_slow,
-        """{"description": "Takes its time, and tells how far it is.",
+            "properties": {"text": {"type": "string"}}},
+        "annotations": {"readOnlyHint": true}},
+    {"name": "slow", "description": "Takes its time, and tells how far it is.",
         "inputSchema": {"type": "object", "properties": {
             "seconds": {"type": "number", "minimum": 0, "maximum": 3600},
-            "steps": {"type": "integer", "minimum": 1, "maximum": 1000}}}}""",
-    ),
-    "refused_schema": (  # VS Code omits the tool for each line of this, a chat stops at the last
-        call_names,
-        """{"description": "Has a schema that VS Code would refuse.",
+            "steps": {"type": "integer", "minimum": 1, "maximum": 1000}}},
+        "annotations": {"readOnlyHint": true}},
+    {"name": "refused_schema", "description": "Has a schema that VS Code would refuse.",
         "inputSchema": {"type": "object",
             "$schema": "https://example.com/no-such-dialect",
             "required": ["tags", "tags"],
@@ -6705,136 +6460,350 @@ DEMO_TOOLS: Final[dict[str, tuple[DemoFunction, str]]] = {  # what tools/list sa
                 "code": {"type": "string", "minLength": "3"},
                 "name": {"type": "string", "required": true},
                 "gone": null,
-                "tags": {"type": "array"}}}}""",
-    ),
-    "ask_name": (call_asking, '{"description": "Asks with a form."}'),
-    "ask_confirm": (call_asking, '{"description": "Asks with a form that has no field."}'),
-    "ask_url": (call_asking, '{"description": "Asks to open a page, twice the same."}'),
-    "think": (call_asking, '{"description": "Asks the client\'s model."}'),
-    "list_roots": (call_asking, '{"description": "Asks for the folders."}'),
-    "ask_rounds": (call_asking, '{"description": "Asks several things, in three rounds."}'),
-    "toggle_tool": (call_toggle_tool, '{"description": "Adds the tool extra, or takes it away."}'),
-    "count": (call_count, '{"description": "Changes the resource demo:///counter."}'),
-    "log_levels": (call_log_levels, '{"description": "Logs a message of each level."}'),
-    "extra": (call_names, '{"description": "Is there after toggle_tool."}'),
+                "tags": {"type": "array"}}},
+        "annotations": {"readOnlyHint": true}},
+    {"name": "ask_name", "description": "Asks with a form.",
+        "inputSchema": {"type": "object"}, "annotations": {"readOnlyHint": true}},
+    {"name": "ask_confirm", "description": "Asks with a form that has no field.",
+        "inputSchema": {"type": "object"}, "annotations": {"readOnlyHint": true}},
+    {"name": "ask_url", "description": "Asks to open a page, twice the same.",
+        "inputSchema": {"type": "object"}, "annotations": {"readOnlyHint": true}},
+    {"name": "think", "description": "Asks the client's model.",
+        "inputSchema": {"type": "object"}, "annotations": {"readOnlyHint": true}},
+    {"name": "list_roots", "description": "Asks for the folders.",
+        "inputSchema": {"type": "object"}, "annotations": {"readOnlyHint": true}},
+    {"name": "ask_rounds", "description": "Asks several things, in three rounds.",
+        "inputSchema": {"type": "object"}, "annotations": {"readOnlyHint": true}},
+    {"name": "toggle_tool", "description": "Adds the tool extra, or takes it away.",
+        "inputSchema": {"type": "object"}, "annotations": {"readOnlyHint": true}},
+    {"name": "count", "description": "Changes the resource demo:///counter.",
+        "inputSchema": {"type": "object"}, "annotations": {"readOnlyHint": true}},
+    {"name": "log_levels", "description": "Logs a message of each level.",
+        "inputSchema": {"type": "object"}, "annotations": {"readOnlyHint": true}},
+    {"name": "extra", "description": "Is there after toggle_tool.",
+        "inputSchema": {"type": "object"}, "annotations": {"readOnlyHint": true}}],
+"asks": {
+    "ask_name": {"needs": {"elicitation": {"form": {}}}, "rounds": [{"person": {
+        "method": "elicitation/create", "params": {"mode": "form", "message": "Who are you?",
+        "requestedSchema": {"type": "object", "required": ["name"], "properties": {
+            "name": {"type": "string", "title": "Your name", "minLength": 1},
+            "age": {"type": "integer", "title": "Your age", "minimum": 0, "maximum": 150},
+            "style": {"type": "string", "title": "How to greet you", "default": "friendly",
+                "enum": ["formal", "friendly", "pirate"]},
+            "drinks": {"type": "array", "title": "What you drink", "items": {"anyOf": [
+                {"const": "t", "title": "Tea"}, {"const": "c", "title": "Coffee"}]}}}}}}}]},
+    "ask_confirm": {"needs": {"elicitation": {"form": {}}}, "rounds": [{"sure": {
+        "method": "elicitation/create", "params": {"mode": "form", "message": "Are you sure?",
+        "requestedSchema": {"type": "object", "properties": {}}}}}]},
+    "ask_url": {"needs": {"elicitation": {"url": {}}}, "rounds": [
+        {"page": {"method": "elicitation/create", "params": {"mode": "url",
+            "message": "Look at this page.", "url": "https://example.com/step"}}},
+        {"page": {"method": "elicitation/create", "params": {"mode": "url",
+            "message": "Not done yet: look at the page.", "url": "https://example.com/step"}}}]},
+    "think": {"needs": {"sampling": {}}, "rounds": [{"color": {
+        "method": "sampling/createMessage", "params": {"maxTokens": 50, "messages": [
+        {"role": "user", "content": {"type": "text",
+            "text": "Which color has the sky? Say one word."}}]}}}]},
+    "list_roots": {"needs": {"roots": {}}, "rounds": [{"folders": {"method": "roots/list"}}]},
+    "ask_rounds": {"needs": {"elicitation": {"form": {}}, "sampling": {}}, "rounds": [
+        {"pizza": {"method": "elicitation/create", "params": {"message": "Which pizza?",
+            "requestedSchema": {"type": "object", "required": ["kind"], "properties": {
+            "kind": {"type": "string", "title": "Kind", "oneOf": [
+                {"const": "m", "title": "Margherita"}, {"const": "n", "title": "Napoli"}]}}}}}},
+        {"door": {"method": "elicitation/create", "params": {"mode": "form",
+            "message": "Where to?", "requestedSchema": {"type": "object", "properties": {
+            "floor": {"type": "number", "title": "Floor", "minimum": -1},
+            "mail": {"type": "string", "title": "Mail", "format": "email"},
+            "ring": {"type": "boolean", "title": "Ring the bell"}}}}},
+        "wish": {"method": "sampling/createMessage", "params": {"maxTokens": 50, "messages": [
+            {"role": "user", "content": {"type": "text", "text": "Wish a good meal."}}]}}},
+        {"sure": {"method": "elicitation/create", "params": {"mode": "form",
+            "message": "Order it?", "requestedSchema": {"type": "object", "properties": {}}}}}]}}
+}"""
+
+
+def read_lines(descriptor: int, most_bytes: int) -> Iterator[bytes]:
+    """Each line that is not blank; one that is too long in pieces."""
+    with open(descriptor, "rb", closefd=False) as stream:
+        while line := stream.readline(most_bytes):
+            if line.strip():
+                yield line
+
+
+def object_at(value: Json, *path: str) -> JsonObject:
+    """What stands at the end of the path when it is an object, else an empty one."""
+    for key in path:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value if isinstance(value, dict) else {}
+
+
+def text_at(value: Json, *path: str) -> str:
+    """The string at the end of the path, or an empty one."""
+    found = object_at(value, *path[:-1]).get(path[-1])
+    return found if isinstance(found, str) else ""
+
+
+def number_at(value: JsonObject, key: str, default: float = 0) -> float:
+    """The number of a member, or the default."""
+    found = value.get(key)
+    return found if isinstance(found, (int, float)) else default
+
+
+def list_at(value: JsonObject, key: str) -> list[Json]:
+    """The list of a member, or an empty one."""
+    found = value.get(key)
+    return found if isinstance(found, list) else []
+
+
+class DemoError(Exception):
+    """An error answer."""
+
+    def __init__(self, message: str, code: int = -32602, **data: Json) -> None:
+        super().__init__(message)
+        self.answer: JsonObject = {"code": code, "message": message, "data": data}
+
+
+class DemoCall:
+    """One request on its way to its answer."""
+
+    def __init__(self, server: DemoServer, request_id: int | str, message: JsonObject) -> None:
+        self.server = server
+        self.request_id = request_id
+        self.method = text_at(message, "method")
+        self.params = object_at(message, "params")
+        self.name = text_at(self.params, "name")
+        self.arguments = object_at(self.params, "arguments")
+        self.meta = object_at(self.params, "_meta")
+        self.cancelled = threading.Event()
+        self.topics: list[Json] = []  # of a listen stream: what it is to hear of
+
+
+def tool_text(text: str, *, is_error: bool = False) -> JsonObject:
+    """The result of a tool that has only words to say."""
+    return {"content": [{"type": "text", "text": text}], "isError": is_error}
+
+
+def call_add(call: DemoCall) -> JsonObject:
+    """The sum, as text and as structured content."""
+    a, b = number_at(call.arguments, "a"), number_at(call.arguments, "b")
+    return {**tool_text(f"{a} + {b} = {a + b}"), "structuredContent": {"sum": a + b}}
+
+
+def call_echo(call: DemoCall) -> JsonObject:
+    """The same text."""
+    return tool_text(text_at(call.arguments, "text"))
+
+
+def call_slow(call: DemoCall) -> None:
+    """An answer after some time, from a thread of its own; on the way the client hears how far."""
+    steps = int(number_at(call.arguments, "steps", 4))
+    pause = number_at(call.arguments, "seconds", 2) / steps
+
+    def run_slow(call: DemoCall) -> JsonObject | None:
+        for step in range(1, steps + 1):
+            if call.cancelled.wait(pause):
+                return None
+            if "progressToken" in call.meta:
+                params: JsonObject = {"progress": step, "total": steps}
+                params["progressToken"] = call.meta["progressToken"]
+                call.server.notify("notifications/progress", params)
+        return tool_text(f"done after {steps} steps")
+
+    call.server.answer_in_thread(call, run_slow)
+
+
+def call_names(call: DemoCall) -> JsonObject:
+    """The names of the arguments that arrived."""
+    return tool_text("arguments: " + (", ".join(sorted(call.arguments)) or "none"))
+
+
+def check_declared(call: DemoCall, needs: JsonObject) -> None:
+    """Raises DemoError when a question needs what the client did not declare."""
+    declared, missing = object_at(call.meta, META_CLIENT_CAPABILITIES), {}
+    for kind, modes in needs.items():
+        given = declared.get(kind)
+        # elicitation without a mode means forms
+        if not isinstance(given, dict) or not {*object_at(modes)} <= {*(given or ["form"])}:
+            missing[kind] = modes
+    if missing:
+        words = f"the tool asks for what the client did not declare: {', '.join(missing)}"
+        raise DemoError(words, DEMO_NOT_DECLARED, requiredCapabilities=missing)
+
+
+def words_of_response(ask: JsonObject, response: JsonObject) -> str:
+    """What was answered; nothing when it is no answer to the question."""
+    action, schema = text_at(response, "action"), object_at(ask, "params", "requestedSchema")
+    if ask["method"] != "elicitation/create":
+        return encode_json(response).decode() if response else ""
+    if action != "accept" or not schema:
+        return action if action in _ACTIONS else ""
+    read = compile_form(schema).read(object_at(response, "content"))
+    return "" if read is None else encode_json(read).decode() if read else action
+
+
+def call_asking(call: DemoCall) -> JsonObject:
+    """The questions of the tool's next round; after the last, or a refusal, what was answered.
+
+    A round with an answer that is missing or none is asked again, see basic/patterns/mrtr.
+    """
+    asks, states = call.server.data("asks", call.name), call.server.states
+    rounds, number, said = [object_at(asked) for asked in list_at(asks, "rounds")], 0, ""
+    check_declared(call, object_at(asks, "needs"))
+    if "requestState" in call.params:
+        state = text_at(call.params, "requestState")
+        tool, number, said = states.get(state, ("", 0, ""))
+        if tool != call.name:
+            raise DemoError("the requestState was not given out by this tool")
+    answers = {key: object_at(call.params, "inputResponses", key) for key in rounds[number]}
+    words = {k: words_of_response(object_at(rounds[number], k), a) for k, a in answers.items()}
+    if all(words.values()):
+        said = "; ".join(filter(None, [said, *(f"{k}: {w}" for k, w in words.items())]))
+        number += 1
+        is_refused = any(a.get("action", "accept") != "accept" for a in answers.values())
+        if is_refused or number == len(rounds):
+            return tool_text(said)
+    result: JsonObject = {"resultType": "input_required", "inputRequests": rounds[number]}
+    if len(rounds) > 1:
+        state = f"{call.name}, round {number + 1} of {len(rounds)}, answers: {said or 'none'}"
+        states[state] = (call.name, number, said)
+        result["requestState"] = state
+    return result
+
+
+def call_toggle_tool(call: DemoCall) -> JsonObject:
+    """The tool `extra` comes or goes, which is told before the answer."""
+    call.server.has_extra = not call.server.has_extra
+    call.server.announce("toolsListChanged", "notifications/tools/list_changed")
+    return tool_text(f"extra is {'there' if call.server.has_extra else 'gone'}")
+
+
+def call_count(call: DemoCall) -> JsonObject:
+    """The counter goes up: the resource and its title in the list change."""
+    call.server.count += 1
+    call.server.announce(DEMO_COUNTER, "notifications/resources/updated", uri=DEMO_COUNTER)
+    call.server.announce("resourcesListChanged", "notifications/resources/list_changed")
+    return tool_text(f"the counter is at {call.server.count}")
+
+
+def call_log_levels(call: DemoCall) -> JsonObject:
+    """One log message of each level, from the one on that the client asked for."""
+    least = text_at(call.meta, META_PREFIX + "logLevel")
+    for level in LOG_LEVELS[LOG_LEVELS.index(least) :] if least in LOG_LEVELS else ():
+        params: JsonObject = {"level": level, "data": f"a message of level {level}"}
+        call.server.notify("notifications/message", params)
+    return tool_text("logged")
+
+
+DEMO_TOOLS: Final[dict[str, DemoFunction]] = {  # those that ask have no function of their own
+    "add": call_add,
+    "echo": call_echo,
+    "slow": call_slow,
+    "toggle_tool": call_toggle_tool,
+    "count": call_count,
+    "log_levels": call_log_levels,
+    "refused_schema": call_names,
+    "extra": call_names,
 }
 
 
-def demo_discover(_call: DemoCall) -> JsonObject:
-    """What the server is and can do."""
-    return {
-        "supportedVersions": [MODERN_VERSION],
-        "capabilities": {
-            **{kind: {} for kind in ("prompts", "completions", "logging")},
-            "tools": {"listChanged": True},
-            "resources": {"listChanged": True, "subscribe": True},
-        },
-        "instructions": "A server to try mcp-bridge-vscode with. Its tools change only itself.",
-    }
-
-
-def demo_list(call: DemoCall) -> JsonObject:
-    """The only page of a list."""
+def demo_result(call: DemoCall) -> JsonObject:
+    """What is always the same: what the server is, and the only page of a list."""
     if "cursor" in call.params:
-        raise DemoError(-32602, "the lists of this server have one page and no cursor")
-    if call.method in DEMO_LISTS:
-        text = DEMO_LISTS[call.method].replace("COUNT", str(call.server.count))
-        return object_of(parse_json(text.encode()))
-    tools: list[Json] = []
-    for name, (_, text) in DEMO_TOOLS.items():
-        if name != "extra" or call.server.has_extra:
-            common: JsonObject = {"name": name, "title": name.replace("_", " ").capitalize()}
-            common.update(inputSchema={"type": "object"}, annotations={"readOnlyHint": True})
-            tools.append({**common, **object_of(parse_json(text.encode()))})
-    return {"tools": tools}
+        raise DemoError("the lists of this server have one page and no cursor")
+    return call.server.data("results", call.method)
+
+
+def demo_list_tools(call: DemoCall) -> JsonObject:
+    """The only page of the tools that are there now."""
+    tools = list_at(call.server.data(), "tools")
+    there = [tool for tool in tools if call.server.has_extra or text_at(tool, "name") != "extra"]
+    return {**demo_result(call), "tools": there}
 
 
 def demo_call_tool(call: DemoCall) -> JsonObject | None:
-    """What the tool answers."""
-    name = text_of(call.params.get("name"))
-    if name not in DEMO_TOOLS or (name == "extra" and not call.server.has_extra):
-        raise DemoError(-32602, "unknown tool")
-    return DEMO_TOOLS[name][0](call)
+    """What the tool answers; arguments that its own schema does not allow are its error."""
+    schemas = {
+        text_at(tool, "name"): object_at(tool, "inputSchema")
+        for tool in list_at(demo_list_tools(call), "tools")
+    }
+    schema = schemas.get(call.name)
+    if schema is None:
+        raise DemoError("unknown tool")
+    if "$schema" not in schema and compile_form(schema).read(call.arguments) is None:
+        return tool_text("the arguments do not fit the inputSchema of the tool", is_error=True)
+    return DEMO_TOOLS.get(call.name, call_asking)(call)
 
 
 def demo_get_prompt(call: DemoCall) -> JsonObject:
     """The words of the prompt."""
-    name = text_of(call.arguments.get("name"))
-    if call.params.get("name") != "greet" or not name:
-        raise DemoError(-32602, "unknown prompt, or its argument 'name' is missing")
-    style = text_of(call.arguments.get("style")) or "formal"
-    content: JsonObject = {"type": "text", "text": f"Greet {name}. Style: {style}."}
-    return {"messages": [{"role": "user", "content": content}]}
+    name = text_at(call.arguments, "name")
+    if call.name != "greet" or not name:
+        raise DemoError("unknown prompt, or its argument 'name' is missing")
+    text = f"Greet {name}. Style: {text_at(call.arguments, 'style') or 'formal'}."
+    return {"messages": [{"role": "user", "content": {"type": "text", "text": text}}]}
 
 
 def demo_read_resource(call: DemoCall) -> JsonObject:
     """The text of a resource of the list or of the template."""
-    uri = text_of(call.params.get("uri"))
-    name = uri[len(DEMO_GREETING) :] if uri.startswith(DEMO_GREETING) else ""
-    if uri not in DEMO_TEXTS and not name:
-        raise DemoError(-32602, "Resource not found", {"uri": uri})
-    mime_type, text = DEMO_TEXTS.get(uri, ("text/plain", f"Good day, {name}."))
-    text = str(call.server.count) if uri == DEMO_COUNTER else text
-    return {"contents": [{"uri": uri, "mimeType": mime_type, "text": text}]}
+    uri = text_at(call.params, "uri")
+    found = call.server.data("texts", uri)
+    if uri.startswith(DEMO_GREETING) and uri != DEMO_GREETING:
+        found = {"mimeType": "text/plain", "text": f"Good day, {uri[len(DEMO_GREETING) :]}."}
+    if not found:
+        raise DemoError("Resource not found", uri=uri)
+    return {"contents": [{"uri": uri, **found}]}
 
 
 def demo_complete(call: DemoCall) -> JsonObject:
     """The values of an argument that begin as typed."""
-    ref, argument = object_of(call.params.get("ref")), object_of(call.params.get("argument"))
-    values = DEMO_VALUES.get(text_of(argument.get("name")))
-    target = text_of(ref.get("name")) or text_of(ref.get("uri"))
-    if values is None or target not in {"greet", DEMO_GREETING + "{name}"}:
-        raise DemoError(-32602, "this server knows no such argument")
-    typed = text_of(argument.get("value")).lower()
-    return {"completion": {"values": [v for v in values if v.lower().startswith(typed)]}}
+    target = text_at(call.params, "ref", "name") or text_at(call.params, "ref", "uri")
+    values = call.server.data("values", target).get(text_at(call.params, "argument", "name"))
+    if not isinstance(values, list):
+        raise DemoError("this server knows no such argument")
+    typed = text_at(call.params, "argument", "value").lower()
+    return {"completion": {"values": [v for v in values if str(v).lower().startswith(typed)]}}
 
 
 def demo_listen(call: DemoCall) -> None:
     """The stream is acknowledged and open; the answer comes with its end."""
-    asked = call.params.get("notifications")
-    if not isinstance(asked, dict):
-        raise DemoError(-32602, "the params have no notifications")
-    uris, kinds = asked.get("resourceSubscriptions"), ("toolsListChanged", "resourcesListChanged")
-    call.topics = [kind for kind in kinds if asked.get(kind) is True]
-    honored: JsonObject = {text_of(kind): True for kind in call.topics}
-    if isinstance(uris, list):
-        honored["resourceSubscriptions"] = known = [u for u in uris if text_of(u) in DEMO_TEXTS]
-        call.topics += known
+    asked = object_at(call.params, "notifications")
+    kinds = ("toolsListChanged", "resourcesListChanged")
+    uris = list_at(asked, "resourceSubscriptions")
+    known: list[Json] = [uri for uri in call.server.data("texts") if uri in uris]
+    honored: JsonObject = {kind: True for kind in kinds if asked.get(kind) is True}
+    if known:
+        honored["resourceSubscriptions"] = known
+    call.topics = [*honored, *known]
     call.server.start_stream(call, honored)
 
 
 DEMO_METHODS: Final[dict[str, DemoFunction]] = {
-    "server/discover": demo_discover,
-    "tools/list": demo_list,
+    "server/discover": demo_result,
+    "tools/list": demo_list_tools,
     "tools/call": demo_call_tool,
-    "prompts/list": demo_list,
+    "prompts/list": demo_result,
     "prompts/get": demo_get_prompt,
-    "resources/list": demo_list,
-    "resources/templates/list": demo_list,
+    "resources/list": demo_result,
+    "resources/templates/list": demo_result,
     "resources/read": demo_read_resource,
     "completion/complete": demo_complete,
     "subscriptions/listen": demo_listen,
 }
-DEMO_UNCACHED: Final = frozenset({"tools/call", "prompts/get", "completion/complete"})
+DEMO_UNCACHED: Final = ("tools/call", "prompts/get", "completion/complete")
 
 
 def demo_answer(call: DemoCall) -> JsonObject | None:
     """The result of a request that has all that basic/index asks for. Raises DemoError."""
     version = call.meta.get(META_PROTOCOL_VERSION)
     # The answer to `initialize`, too: an old client can show its user nothing but these words.
-    only = f"this server speaks MCP {MODERN_VERSION} only, and no initialize"
-    supported: JsonObject = {"supported": [MODERN_VERSION]}
-    if not isinstance(version, str):
-        raise DemoError(-32602, f"_meta has no {META_PROTOCOL_VERSION}: {only}", supported)
+    only = f"this server speaks MCP {MODERN_VERSION} only"
     if version != MODERN_VERSION:
-        supported["requested"] = version
-        raise DemoError(UNSUPPORTED_VERSION, f"Unsupported protocol version: {only}", supported)
+        code = UNSUPPORTED_VERSION if isinstance(version, str) else -32602
+        raise DemoError(only, code, supported=[MODERN_VERSION], requested=version)
     if not isinstance(call.meta.get(META_CLIENT_CAPABILITIES), dict):
-        raise DemoError(-32602, f"_meta has no {META_CLIENT_CAPABILITIES}")
-    if call.meta.get(META_PREFIX + "logLevel", LOG_LEVELS[0]) not in LOG_LEVELS:
-        raise DemoError(-32602, f"_meta has an unknown {META_PREFIX}logLevel")
+        raise DemoError(f"_meta has no {META_CLIENT_CAPABILITIES}")
     if call.method not in DEMO_METHODS:
-        raise DemoError(-32601, f"unknown method: {only}")
+        raise DemoError(f"unknown method: {only}", -32601)
     return DEMO_METHODS[call.method](call)
 
 
@@ -6860,29 +6829,38 @@ class DemoServer:
         for call in list(self._running.values()):
             call.cancelled.set()
             if call.method == "subscriptions/listen":
-                end: JsonObject = {"resultType": "complete", "_meta": call.stream_meta}
-                self.send({"id": call.request_id, "result": end})
+                meta: JsonObject = {META_SUBSCRIPTION_ID: call.request_id}
+                self._send(id=call.request_id, result={"resultType": "complete", "_meta": meta})
+
+    def data(self, *path: str) -> JsonObject:
+        """A part of DEMO_DATA, as the counter stands."""
+        return object_at(parse_json(DEMO_DATA.replace("COUNT", str(self.count)).encode()), *path)
 
     def start_stream(self, call: DemoCall, honored: JsonObject) -> None:
         """The listen stream is acknowledged and open, until it is cancelled or the input ends."""
-        params: JsonObject = {"_meta": call.stream_meta, "notifications": honored}
-        self.send({"method": "notifications/subscriptions/acknowledged", "params": params})
+        self._tell(call, "notifications/subscriptions/acknowledged", notifications=honored)
         self._running[call.request_id] = call
 
-    def announce(self, topic: str, method: str, params: JsonObject) -> None:
+    def announce(self, topic: str, method: str, **params: Json) -> None:
         """Each stream that asked for the topic hears of it."""
         for call in list(self._running.values()):
             if topic in call.topics:
-                self.send({"method": method, "params": {**params, "_meta": call.stream_meta}})
+                self._tell(call, method, **params)
+
+    def _tell(self, stream: DemoCall, method: str, **params: Json) -> None:
+        self.notify(method, {**params, "_meta": {META_SUBSCRIPTION_ID: stream.request_id}})
 
     def answer_in_thread(self, call: DemoCall, function: DemoFunction) -> None:
         """The request is answered later, and can be cancelled until then."""
         self._running[call.request_id] = call
         start_thread(f"demo {call.request_id}", lambda: self._answer(call, function))
 
-    def send(self, message: JsonObject) -> None:
-        """One line goes out."""
-        line = encode_json({"jsonrpc": "2.0", **message})
+    def notify(self, method: str, params: JsonObject) -> None:
+        """The notification went out."""
+        self._send(method=method, params=params)
+
+    def _send(self, **members: Json) -> None:
+        line = encode_json({"jsonrpc": "2.0", **members})
         with self._output:
             try:
                 write_all(self._out_fd, (line, b"\n"))
@@ -6891,30 +6869,26 @@ class DemoServer:
 
     def _handle_line(self, line: bytes) -> None:
         try:
-            message = object_of(parse_json(line))
+            message = object_at(parse_json(line))
         except (ValueError, RecursionError):
-            self.send({"error": {"code": -32700, "message": "the line is not valid JSON"}})
+            self._send(error={"code": -32700, "message": "the line is not valid JSON"})
             return
-        request_id = message.get("id")
-        if message.get("method") == "notifications/cancelled":
-            self._cancel(object_of(message.get("params")).get("requestId"))
-        elif "method" in message and "id" not in message:
-            return  # no other notification means anything here
-        elif isinstance(request_id, (int, str)) and isinstance(message.get("method"), str):
+        request_id, method = message.get("id"), message.get("method")
+        if method == "notifications/cancelled":
+            request_id = object_at(message, "params").get("requestId")
+            if isinstance(request_id, (int, str)) and request_id in self._running:
+                self._running.pop(request_id).cancelled.set()
+        elif isinstance(request_id, (int, str)) and isinstance(method, str):
             self._answer(DemoCall(self, request_id, message), demo_answer)
-        elif "result" not in message and "error" not in message:
-            self.send({"error": {"code": -32600, "message": "the line is no request"}})
-
-    def _cancel(self, request_id: Json) -> None:
-        call = self._running.pop(request_id, None) if isinstance(request_id, (int, str)) else None
-        if call is not None:
-            call.cancelled.set()
+        elif {"result", "error", "method"}.isdisjoint(message) or ("id" in message and method):
+            # no response and no other notification
+            self._send(error={"code": -32600, "message": "the line is no request"})
 
     def _answer(self, call: DemoCall, function: DemoFunction) -> None:
         try:
             result = function(call)
         except DemoError as error:
-            self.send({"id": call.request_id, "error": error.answer})
+            self._send(id=call.request_id, error=error.answer)
             return
         if result is None or call.cancelled.is_set():
             return
@@ -6923,7 +6897,7 @@ class DemoServer:
         common: JsonObject = {"resultType": "complete", "_meta": {META_SERVER_INFO: info}}
         if call.method not in DEMO_UNCACHED:
             common.update(ttlMs=0, cacheScope="private")
-        self.send({"id": call.request_id, "result": {**common, **result}})
+        self._send(id=call.request_id, result={**common, **result})
 
 
 def run_demo(arguments: list[str]) -> int:
@@ -6941,54 +6915,53 @@ def run_demo(arguments: list[str]) -> int:
 # In: arguments. Out: a report for people or machines. The order of the requests is VS Code's.
 # Facts come first (CheckRun makes the report, plain JSON), words later (render_report).
 
-CHECK_SECONDS: Final = 30
 CHECK_MARGIN_SECONDS: Final = 5  # so that the bridge's own limit for the server ends first
 CHECK_STOP_SECONDS: Final = 12  # the bridge promises 8
 CHECK_JOIN_SECONDS: Final = 1  # a child that lives on may hold stderr open
-CHECK_LOG_BYTES: Final = 16 * 1024
+CHECK_LOG_BYTES: Final = 16 << 10
 CHECK_MOST_PAGES: Final = 200
-CHECK_MOST_LINES: Final = 200  # log lines kept, items of a list shown
+CHECK_MOST_LINES: Final = 200  # items of a list
 CHECK_TAIL_LINES: Final = 5
-CHECK_NAME_CHARS: Final = 80
 CHECK_TEXT_CHARS: Final = 300
-CHECK_LINE_CHARS: Final = 2000  # may hold a PATH
-CHECK_INITIALIZE: Final = """{"protocolVersion": "2025-11-25", "capabilities": {
+CHECK_LINE_CHARS: Final = 2000  # of a detail or a log line, which may hold a PATH
+# calls, changes: a tool of the demo, how its answer starts, what must be heard before it.
+# answers: to questions that are no elicitation; "refused" is how VS Code refuses sampling.
+# examples: for a field without choices, by format or type.
+CHECK_DATA: Final = """{
+"initialize": {"protocolVersion": "2025-11-25", "capabilities": {
     "roots": {"listChanged": true}, "sampling": {}, "elicitation": {"form": {}, "url": {}},
     "tasks": {"list": {}, "cancel": {}, "requests":
         {"sampling": {"createMessage": {}}, "elicitation": {"create": {}}}},
     "extensions": {"io.modelcontextprotocol/ui": {"mimeTypes": ["text/html;profile=mcp-app"]}}},
-    "clientInfo": {"name": "Visual Studio Code", "version": "1.139.1"}}"""
-CHECK_CALLS: Final[tuple[tuple[str, JsonObject, str, str, int], ...]] = (
-    # tool, arguments, how the answer begins, what must arrive before it and how often
-    ("add", {"a": 2, "b": 3}, "2 + 3 = 5", "", 0),
-    ("echo", {"text": "hello"}, "hello", "", 0),
-    ("slow", {"seconds": 0.3, "steps": 3}, "done after 3 steps", "notifications/progress", 3),
-    ("ask_name", {}, "person: ", "elicitation/create", 1),
-    ("ask_confirm", {}, "sure: ", "elicitation/create", 1),
-    ("ask_url", {}, "page: ", "elicitation/create", 2),
-    ("think", {}, "color: ", "sampling/createMessage", 1),
-    ("list_roots", {}, "folders: ", "roots/list", 1),
-    ("ask_rounds", {}, "pizza: ", "elicitation/create", 3),
-)
-CHECK_CHANGES: Final[tuple[tuple[str, JsonObject, str, str, int], ...]] = (  # the same
-    ("count", {}, "the counter is at 1", "notifications/resources/updated", 1),
-    ("toggle_tool", {}, "extra is there", "notifications/tools/list_changed", 1),
-    ("log_levels", {}, "logged", "notifications/message", len(LOG_LEVELS)),
-)
-CHECK_REFUSED: Final = -32000  # what VS Code answers when its user refuses sampling
-CHECK_ANSWERS: Final = {  # to what is no elicitation, as JSON
-    "ping": '{"result": {}}',
-    "roots/list": '{"result": {"roots": [{"uri": "file:///example", "name": "example"}]}}',
-    "sampling/createMessage": """{"result": {"model": "check", "role": "assistant",
-        "content": {"type": "text", "text": "An answer of check."}}}""",
-}
-CHECK_EXAMPLES: Final[JsonObject] = {  # for a field without choices, by format or type
-    "boolean": True,
-    "date": "2026-07-28",
-    "date-time": "2026-07-28T12:00:00Z",
-    "email": "ada@example.com",
-    "uri": "https://example.com/",
-}
+    "clientInfo": {"name": "Visual Studio Code", "version": "1.139.1"}},
+"calls": [
+    {"name": "add", "arguments": {"a": 2, "b": 3}, "start": "2 + 3 = 5"},
+    {"name": "echo", "arguments": {"text": "hello"}, "start": "hello"},
+    {"name": "slow", "arguments": {"seconds": 0.3, "steps": 3}, "start": "done after 3 steps",
+        "heard": "notifications/progress"},
+    {"name": "ask_name", "start": "person: ", "heard": "elicitation/create"},
+    {"name": "ask_confirm", "start": "sure: ", "heard": "elicitation/create"},
+    {"name": "ask_url", "start": "page: ", "heard": "elicitation/create"},
+    {"name": "think", "start": "color: ", "heard": "sampling/createMessage"},
+    {"name": "list_roots", "start": "folders: ", "heard": "roots/list"},
+    {"name": "ask_rounds", "start": "pizza: ", "heard": "elicitation/create"}],
+"changes": [
+    {"name": "count", "start": "the counter is at 1",
+        "heard": "notifications/resources/updated"},
+    {"name": "toggle_tool", "start": "extra is there",
+        "heard": "notifications/tools/list_changed"},
+    {"name": "log_levels", "start": "logged", "heard": "notifications/message"}],
+"answers": {
+    "ping": {"result": {}},
+    "roots/list": {"result": {"roots": [{"uri": "file:///example", "name": "example"}]}},
+    "sampling/createMessage": {"result": {"model": "check", "role": "assistant",
+        "content": {"type": "text", "text": "An answer of check."}}},
+    "refused": {"error": {"code": -32000, "message": "the user refused"}},
+    "unknown": {"error": {"code": -32601, "message": "VS Code does not know this method"}}},
+"examples": {"boolean": true, "date": "2026-07-28", "date-time": "2026-07-28T12:00:00Z",
+    "email": "ada@example.com", "uri": "https://example.com/"}
+}"""
+CHECK_REFUSED: Final = -32000
 CHECK_LISTS: Final = {  # what names an item of each list
     "tools": "name",
     "prompts": "name",
@@ -7012,19 +6985,27 @@ CHECK_FIXES: Final = {  # by cause and code, or by cause
     "upstream_exited": "The server ended while it was in use: see what it says on stderr.",
 }
 CHECK_OTHER_FIX: Final = "See the warnings, and run again with --log-level debug."
+CHECK_LOG_LINE: Final = PROGRAM + ": (?P<scope>[^:]*): (?P<level>[^:]*): (?P<text>.*)"
+CHECK_CHANGE: Final = (
+    "tool '(?P<tool>.*?)': (?P<change>.*?)(?: at '(?P<pointer>[^']*)' of the input schema)?"
+)
 
 
-def clean_name(value: object) -> str:
-    """A name that a peer gave, fit for people."""
-    return clean_text(text_of(value), CHECK_NAME_CHARS)
+def check_data(*path: str) -> JsonObject:
+    """A part of CHECK_DATA."""
+    return object_at(parse_json(CHECK_DATA.encode()), *path)
 
 
-def write_out(text: str) -> None:
-    """The text is on stdout, whatever its characters; a reader that left is no error."""
-    try:
-        write_all(1, (text.encode("utf-8", "backslashreplace"),))
-    except OSError:
-        return
+def clean_report(value: Json, limit: int = CHECK_TEXT_CHARS) -> Json:
+    """The value with texts that are fit for people and not too long, and no endless list."""
+    if isinstance(value, str):
+        return clean_text(value, limit)
+    if isinstance(value, list):
+        return [clean_report(item, limit) for item in value[:CHECK_MOST_LINES]]
+    if isinstance(value, dict):
+        long = {"detail": CHECK_LINE_CHARS, "text": CHECK_LINE_CHARS}
+        return {clean_text(k, limit): clean_report(v, long.get(k, limit)) for k, v in value.items()}
+    return value
 
 
 class CheckOptions:
@@ -7034,48 +7015,36 @@ class CheckOptions:
     """
 
     def __init__(self, arguments: list[str]) -> None:
-        self.is_json = False
-        self.action = "accept"
-        self.seconds = {"--timeout": CHECK_SECONDS, "--discover-timeout": 0}
+        end = arguments.index("--") if "--" in arguments else len(arguments)
+        rest, self.command = arguments[:end], arguments[end + 1 :]
+        if end + 1 == len(arguments):
+            raise ValueError("there is no command behind --")
+        self.is_json = "--json" in rest
+        values = {"--answer": "accept", "--timeout": "30"}
         self.for_bridge: list[str] = []
-        rest = list(arguments)
-        while rest and rest[0] != "--":
+        while rest:
             word = rest.pop(0)
             name, equals, value = word.partition("=")
-            if word == "--json":
-                self.is_json = True
-            elif name == "--answer" or name in self.seconds:
-                self._set(name, value if equals or not rest else rest.pop(0))
-            else:
+            if name in {*values, "--discover-timeout"}:
+                values[name] = value if equals or not rest else rest.pop(0)
+            elif word != "--json":
                 self.for_bridge.append(word)
-        self.command = rest[1:]
-        if rest and not self.command:
-            raise ValueError("there is no command behind --")
-        self.limit = self.seconds["--timeout"]
-        self.discover_limit = self.seconds["--discover-timeout"] or self.limit
-
-    def _set(self, name: str, value: str) -> None:
-        is_number = value.isascii() and value.isdigit() and len(value) < 10
-        if name == "--answer":
-            if value not in _ACTIONS:
-                raise ValueError(f"{name} takes {', '.join(_ACTIONS)}")
-            self.action = value
-        elif not is_number or not 1 <= int(value) <= MOST_SECONDS:
-            raise ValueError(f"{name} takes whole seconds from 1 to {MOST_SECONDS}")
-        else:
-            self.seconds[name] = int(value)
+        self.action = values.pop("--answer")
+        if self.action not in _ACTIONS:
+            raise ValueError(f"--answer takes {', '.join(_ACTIONS)}")
+        values.setdefault("--discover-timeout", values["--timeout"])
+        for name, value in values.items():
+            if not re.fullmatch("[0-9]{1,9}", value) or not 1 <= int(value) <= MOST_SECONDS:
+                raise ValueError(f"{name} takes whole seconds from 1 to {MOST_SECONDS}")
+        self.limit, self.discover_limit = map(int, values.values())
 
 
 def self_argv() -> list[str]:
-    """How to start this file once more: as a script, as a zipapp, or by its module name."""
-    flags = (("-I", "isolated"), ("-E", "ignore_environment"), ("-S", "no_site"))
-    python = [sys.executable, *(flag for flag, name in flags if getattr(sys.flags, name))]
+    """How to start this file once more; inside a zipapp the archive is the last that is a file."""
     place = os.path.abspath(__file__)
-    while not os.path.isfile(place):  # inside a zipapp the archive is the last that is a file
-        if place == os.path.dirname(place):
-            return [*python, "-m", "mcp_bridge_vscode"]
+    while not os.path.isfile(place) and place != os.path.dirname(place):
         place = os.path.dirname(place)
-    return [*python, place]
+    return [sys.executable, *(["-I"] if sys.flags.isolated else []), place]
 
 
 class CheckError(Exception):
@@ -7083,127 +7052,97 @@ class CheckError(Exception):
 
     def __init__(self, cause: str, message: str, detail: str = "", code: int = 0) -> None:
         super().__init__(message)
-        self.facts: JsonObject = {
-            "cause": clean_text(cause, CHECK_NAME_CHARS),
-            "code": code,
-            "message": clean_text(message, CHECK_TEXT_CHARS),
-            "detail": clean_text(detail, CHECK_LINE_CHARS),
-        }
+        self.code = code
+        self.facts: JsonObject = {"cause": cause, "message": message, "detail": detail}
 
 
 class CheckLog:
     """What came on stderr: the lines of the bridge, and how many the server wrote itself.
 
-    Threads: one calls add(); the fields are read after its end, or as they are after a wait.
+    Threads: one calls add(); the fields are read after its end.
     """
 
     def __init__(self) -> None:
-        self.warnings: list[JsonObject] = []
-        self.changes: list[JsonObject] = []
+        self.warnings: list[Json] = []
+        self.changes: list[Json] = []
         self.has_infos = False
-        self.left_out = 0
         self.server_lines = 0
-        self.server_tail: deque[str] = deque(maxlen=CHECK_TAIL_LINES)
+        self.server_tail: deque[Json] = deque(maxlen=CHECK_TAIL_LINES)
 
     def add(self, line: bytes) -> None:
         """The line is kept or counted where it belongs."""
-        text = clean_text(line.decode("utf-8", "replace"), CHECK_LINE_CHARS)
-        tag, _, after = text.partition(": ")
-        scope, _, after = after.partition(": ")
-        level, colon, said = after.partition(": ")
-        self.has_infos |= level == "info"
-        if tag != PROGRAM or not colon:
+        text = line.decode("utf-8", "replace").rstrip()
+        own = re.fullmatch(CHECK_LOG_LINE, text)
+        if own is None:
             self.server_lines += 1
-            self.server_tail.append(text[:CHECK_TEXT_CHARS])
-        elif level in {"error", "warning"}:
-            self._keep(self.warnings, {"level": level, "scope": scope, "text": said})
-        elif said.startswith("tool '"):  # tool '<name>': <what> at '<pointer>' of the input schema
-            name, _, what = said[len("tool '") :].partition("': ")
-            change, _, pointer = what.rpartition(" at '")
-            end = "' of the input schema"
-            if not change or not pointer.endswith(end):
-                change, pointer = what, end
-            fact: JsonObject = {"tool": name, "change": change, "pointer": pointer[: -len(end)]}
-            if fact not in self.changes:  # the bridge tells them for each list
-                self._keep(self.changes, fact)
-
-    def _keep(self, kept: list[JsonObject], fact: JsonObject) -> None:
-        if len(kept) < CHECK_MOST_LINES:
-            kept.append(fact)
-        else:
-            self.left_out += 1
+            self.server_tail.append(text)
+            return
+        self.has_infos |= own["level"] == "info"
+        if own["level"] in {"error", "warning"}:
+            keep_fact(self.warnings, own)
+        elif change := re.fullmatch(CHECK_CHANGE, own["text"]):
+            keep_fact(self.changes, change)
 
 
-def read_pipe(pipe: IO[bytes] | None, most_bytes: int, add: Callable[[bytes], None]) -> None:
-    """Every line of the pipe was handed on, and the pipe is closed."""
-    if pipe is not None:
-        with pipe:
-            for line in read_lines(pipe.fileno(), most_bytes):
-                add(line)
+def keep_fact(kept: list[Json], found: re.Match[str]) -> None:
+    """The named groups are kept, once: the bridge tells the changes for each list."""
+    fact: JsonObject = {**found.groupdict("")}
+    if fact not in kept and len(kept) < CHECK_MOST_LINES:
+        kept.append(fact)
 
 
 def choices_of(field: JsonObject) -> dict[str, Json]:
     """The values that a field of a form offers, by the words that VS Code shows."""
-    field = object_of(field.get("items")) or field
-    parts = objects_of(field.get("oneOf")) or objects_of(field.get("anyOf"))
-    pairs = [(part.get("title"), part.get("const")) for part in parts]
-    values, names = field.get("enum"), field.get("enumNames")
-    if isinstance(values, list):
-        pairs = list(zip(names if isinstance(names, list) else values, values))
-    return {clean_name(title or value): value for title, value in pairs}
+    field = object_at(field, "items") or field
+    values = list_at(field, "enum")
+    names = list_at(field, "enumNames") or values
+    titled = list_at(field, "oneOf") or list_at(field, "anyOf")
+    by_title = {text_at(part, "title"): object_at(part).get("const") for part in titled}
+    return by_title or dict(zip(map(str, names), values))
 
 
 def example_of(field: JsonObject) -> Json:
     """What a user could fill in: the default, the first choice, or an example that fits."""
-    kind, choices = field.get("type"), [*choices_of(field).values()]
+    kind, choices = text_at(field, "type"), [*choices_of(field).values()]
     if "default" in field:
         return field["default"]
     if kind == "array":
-        return choices[: int(number_of(field.get("minItems")) or 0) or 1]
+        return choices[: int(number_at(field, "minItems")) or 1]
     if choices:
         return choices[0]
     if kind in {"integer", "number"}:
-        least, most = number_of(field.get("minimum")), number_of(field.get("maximum"))
-        value = max(1, least or 1)
-        return value if most is None else min(value, most)
-    return CHECK_EXAMPLES.get(text_of(field.get("format")) or text_of(kind), "example")
+        value = max(1, number_at(field, "minimum", 1))
+        return min(value, number_at(field, "maximum", value))
+    return check_data("examples").get(text_at(field, "format") or kind, "example")
 
 
 def answer_of(method: str, params: JsonObject, action: str) -> JsonObject:
     """What VS Code answers when its user takes the action; it asks nobody for the roots."""
     if method == "elicitation/create":
         answer: JsonObject = {"action": action}
-        fields = object_of(object_of(params.get("requestedSchema")).get("properties"))
-        if action == "accept" and params.get("mode") != "url":
-            answer["content"] = {name: example_of(object_of(fields[name])) for name in fields}
+        fields = object_at(params, "requestedSchema", "properties")
+        if action == "accept" and text_at(params, "mode") != "url":
+            answer["content"] = {name: example_of(object_at(fields, name)) for name in fields}
         return {"result": answer}
-    if method == "sampling/createMessage" and action != "accept":
-        return {"error": {"code": CHECK_REFUSED, "message": "the user refused"}}
-    if method in CHECK_ANSWERS:
-        return object_of(parse_json(CHECK_ANSWERS[method].encode()))
-    return {"error": {"code": -32601, "message": "VS Code does not know this method"}}
+    is_refused = method == "sampling/createMessage" and action != "accept"
+    answers = check_data("answers")
+    return object_at(answers, "refused" if is_refused else method) or object_at(answers, "unknown")
 
 
-def question_facts(method: str, params: JsonObject, answer: JsonObject) -> JsonObject:
-    """A question as VS Code shows it, and its answer."""
-    schema, said = object_of(params.get("requestedSchema")), params.get("message")
-    properties, needed = object_of(schema.get("properties")), schema.get("required")
+def question_facts(method: str, params: JsonObject) -> JsonObject:
+    """A question as VS Code shows it."""
+    schema, said = object_at(params, "requestedSchema"), text_at(params, "message")
     fields: list[Json] = []
-    for name, field in zip(properties, map(object_of, properties.values())):
-        title, kind = clean_name(field.get("title") or name), clean_name(field.get("type"))
-        shown: JsonObject = {"title": title, "type": kind, "choices": [*choices_of(field)]}
-        fields.append({**shown, "required": isinstance(needed, list) and name in needed})
-    for message in objects_of(params.get("messages")):  # of sampling: the last one
-        said = object_of(message.get("content")).get("text")
+    for name in object_at(schema, "properties"):
+        field = object_at(schema, "properties", name)
+        fact: JsonObject = {"title": field.get("title", name), "type": field.get("type")}
+        fact.update(required=name in list_at(schema, "required"), choices=[*choices_of(field)])
+        fields.append(fact)
+    for message in list_at(params, "messages"):  # of sampling: the last one
+        said = text_at(message, "content", "text")
     kind = "form" if method == "elicitation/create" else method.partition("/")[0]
-    [reply] = answer.values()
-    return {
-        "kind": clean_name(params.get("mode", kind)),
-        "message": clean_text(text_of(said), CHECK_TEXT_CHARS),
-        "url": clean_text(text_of(params.get("url")), CHECK_LINE_CHARS),
-        "fields": fields[:CHECK_MOST_LINES],
-        "answer": clean_text(encode_json(reply).decode(), CHECK_TEXT_CHARS),
-    }
+    kind, url = text_at(params, "mode") or kind, text_at(params, "url")
+    return {"kind": kind, "message": said, "url": url, "fields": fields}
 
 
 class CheckClient:
@@ -7215,119 +7154,108 @@ class CheckClient:
     def __init__(self, argv: list[str], action: str) -> None:
         self._action = action
         self._process = start_process(argv, stderr_pipe=True)
-        self._inbox: deque[bytes | int] = deque()  # lines, at last the exit code
+        self._inbox: deque[bytes] = deque()  # lines, at last an empty one
         self._arrived = threading.Semaphore(0)  # counts them
-        self._answers: dict[int, tuple[JsonObject, float]] = {}
+        self._answers: dict[Json, JsonObject] = {}
         self._last_id = 0
-        self.answered_at = 0.0  # when the answer that was taken last arrived
-        self.exit_code: int | None = None
-        self.heard: dict[str, int] = {}  # how many requests and notifications of each method
+        self.heard: dict[str, Json] = {}  # how many requests and notifications of each method
         self.step = ""  # what is taken now
-        self.questions: list[JsonObject] = []
+        self.questions: list[Json] = []
         self.log = CheckLog()
-        self._joins = [
-            start_thread("check stdout", self._run_out).join,
-            start_thread("check stderr", self._run_err).join,
+        self._threads = [
+            start_thread("check stdout", self._run_out),
+            start_thread("check stderr", self._run_err),
         ]
 
     def send(self, method: str, params: JsonObject) -> int:
         """The request went out; its id."""
         self._last_id += 1
-        self._write({"id": self._last_id, "method": method, "params": params})
+        self.write(id=self._last_id, method=method, params=params)
         return self._last_id
 
-    def notify(self, method: str) -> None:
-        """The notification went out."""
-        self._write({"method": method})
-
-    def answer_to(self, request_id: int, deadline: float) -> JsonObject:
+    def result_of(self, request_id: int, deadline: float) -> JsonObject:
         """The result of the request. Raises CheckError."""
         while request_id not in self._answers:
-            problem = self._hear(deadline)
-            if problem is not None:
-                raise problem
-        answer, self.answered_at = self._answers.pop(request_id)
+            self._hear(deadline)
+        answer = self._answers.pop(request_id)
         if "error" not in answer:
-            return object_of(answer.get("result"))
-        error = object_of(answer["error"])
-        data, code = object_of(error.get("data")), error.get("code")
+            return object_at(answer, "result")
+        error = object_at(answer, "error")
         raise CheckError(
-            text_of(data.get("cause")) or "error_answer",
-            text_of(error.get("message")),
-            text_of(data.get("detail")),
-            code if isinstance(code, int) and code else -32603,
+            text_at(error, "data", "cause") or "error_answer",
+            text_at(error, "message"),
+            text_at(error, "data", "detail"),
+            int(number_at(error, "code")) or -32603,
         )
 
-    def stop(self) -> str:
-        """The bridge is gone; in words, what was wrong with its end."""
-        was_running = self.exit_code is None
+    def stop(self) -> int | None:
+        """The exit code of the bridge after the end of its input; None: it had to be killed."""
         if self._process.stdin is not None:
             self._process.stdin.close()
-        is_gone = self._has_ended()
-        if not is_gone:
+        self._threads[0].join(CHECK_STOP_SECONDS)
+        code = self._process.poll()
+        if code is None:
             self._process.kill()
-            self._has_ended()
-        for join in self._joins:
-            join(CHECK_JOIN_SECONDS)
-        if not is_gone:
-            return f"the bridge did not stop in {CHECK_STOP_SECONDS} s after the end of its input"
-        is_bad = was_running and self.exit_code != 0
-        return f"the bridge ended with exit code {self.exit_code}" if is_bad else ""
+        for thread in self._threads:
+            thread.join(CHECK_JOIN_SECONDS)
+        return code
+
+    def write(self, **members: Json) -> None:
+        """The message went out."""
+        pipe = self._process.stdin
+        try:
+            if pipe is not None:
+                write_all(pipe.fileno(), (encode_json({"jsonrpc": "2.0", **members}), b"\n"))
+        except OSError:
+            return  # the bridge is gone: the end of its output comes next
 
     def _run_out(self) -> None:
         read_pipe(self._process.stdout, MOST_LINE_BYTES, self._put)
-        self._put(self._process.wait())
+        self._process.wait()
+        self._put(b"")
 
     def _run_err(self) -> None:
         read_pipe(self._process.stderr, CHECK_LOG_BYTES, self.log.add)
 
-    def _put(self, heard: bytes | int) -> None:
-        self._inbox.append(heard)
+    def _put(self, line: bytes) -> None:
+        self._inbox.append(line)
         self._arrived.release()
 
-    def _has_ended(self) -> bool:
-        deadline = time.monotonic() + CHECK_STOP_SECONDS
-        while self.exit_code is None and time.monotonic() < deadline:
-            self._hear(deadline)  # what a bridge says that is to stop does not matter
-        return self.exit_code is not None
-
-    def _hear(self, deadline: float) -> CheckError | None:
-        if not self._arrived.acquire(timeout=max(0.0, deadline - time.monotonic())):
-            return CheckError("no_answer", "the bridge did not answer in time")
-        heard = self._inbox.popleft()
-        if isinstance(heard, int):
-            self.exit_code = heard
-            return CheckError("bridge_exited", f"the bridge ended with exit code {heard}")
+    def _hear(self, deadline: float) -> None:
+        """The next that the bridge says was handled. Raises CheckError."""
+        if not self._arrived.acquire(timeout=max(0, deadline - time.monotonic())):
+            raise CheckError("no_answer", "the bridge did not answer in time")
+        line = self._inbox.popleft()
+        if not line:
+            code = self._process.wait()
+            raise CheckError("bridge_exited", f"the bridge ended with exit code {code}")
         try:
-            self._handle(object_of(parse_json(heard)))
+            self._handle(object_at(parse_json(line)))
         except ValueError:
-            start = heard[:CHECK_TEXT_CHARS].decode("utf-8", "replace")
-            return CheckError("bad_line", "the bridge wrote what is not JSON", start)
-        return None
+            start = line[:CHECK_TEXT_CHARS].decode("utf-8", "replace").rstrip()
+            raise CheckError("bad_line", "the bridge wrote what is not JSON", start) from None
 
     def _handle(self, message: JsonObject) -> None:
-        method, request_id = message.get("method"), message.get("id")
-        if isinstance(method, str):
-            self.heard[clean_name(method)] = self.heard.get(clean_name(method), 0) + 1
-            if "id" in message:
-                self._handle_question(request_id, method, object_of(message.get("params")))
-        elif isinstance(request_id, int):
-            self._answers[request_id] = (message, time.monotonic())
+        method, params = text_at(message, "method"), object_at(message, "params")
+        if not method:
+            self._answers[message.get("id")] = message
+            return
+        self.heard[method] = number_at(self.heard, method) + 1
+        if "id" in message:
+            answer = answer_of(method, params, self._action)
+            self.write(id=message["id"], **answer)
+            if method != "ping":
+                [reply] = answer.values()
+                shown: JsonObject = {"step": self.step, **question_facts(method, params)}
+                self.questions.append({**shown, "answer": encode_json(reply).decode()})
 
-    def _handle_question(self, request_id: Json, method: str, params: JsonObject) -> None:
-        answer = answer_of(method, params, self._action)
-        if method != "ping" and len(self.questions) < CHECK_MOST_LINES:
-            facts = question_facts(method, params, answer)
-            self.questions.append({"step": self.step, **facts})
-        self._write({"id": request_id, **answer})
 
-    def _write(self, message: JsonObject) -> None:
-        pipe = self._process.stdin
-        try:
-            if pipe is not None and not pipe.closed:
-                write_all(pipe.fileno(), (encode_json({"jsonrpc": "2.0", **message}), b"\n"))
-        except OSError:
-            return  # the bridge is gone: its exit code comes next
+def read_pipe(pipe: IO[bytes] | None, most_bytes: int, take: Callable[[bytes], None]) -> None:
+    """Every line of the pipe was handed on, and the pipe is closed."""
+    if pipe is not None:
+        with pipe:
+            for line in read_lines(pipe.fileno(), most_bytes):
+                take(line)
 
 
 class CheckRun:
@@ -7335,282 +7263,207 @@ class CheckRun:
 
     def __init__(self, options: CheckOptions) -> None:
         self._options = options
-        self._sent: dict[str, tuple[int, float, float]] = {}  # id, begin, deadline of a step
-        self._steps: list[JsonObject] = []
+        self._limit = max(options.limit, options.discover_limit) + CHECK_MARGIN_SECONDS
+        self._sent: dict[str, tuple[int, float]] = {}  # id and begin of a step
+        self._steps: list[Json] = []
         self._failures: list[JsonObject] = []
         self._server: JsonObject = {}
-        self._lists: dict[str, list[JsonObject]] = {}
+        self._lists: dict[str, list[Json]] = {}
         # The limit is the bridge's too, since it knows best what a server does wrong.
         bridge = [*self_argv(), f"--discover-timeout={options.discover_limit}", *options.for_bridge]
         argv = [*bridge, "--", *(options.command or [*self_argv(), "demo"])]
         self._client = CheckClient(argv, options.action)
 
     def collect(self) -> JsonObject:
-        """The report, after the bridge is gone."""
+        """The report, after the bridge is gone. What was seen before a failure is worth one."""
         try:
             self._take_steps()
-        except (CheckError, KeyboardInterrupt) as ended:  # what was seen is still worth a report
-            if isinstance(ended, KeyboardInterrupt):  # the other is noted where it happened
-                self._fail("the key", CheckError("interrupted", "somebody ended the check"))
-        finally:
-            begun = time.monotonic()
-            problem = self._client.stop()
-        self._note("stop", begun, time.monotonic(), f"exit code {self._client.exit_code}")
-        if problem:
-            self._fail("stop", CheckError("stop_failed", problem))
-        return self._report()
+        except CheckError:
+            self._sent.clear()  # no more is taken; the failure is noted already
+        except KeyboardInterrupt:
+            self._fail("the key", CheckError("interrupted", "somebody ended the check"))
+        begun = time.monotonic()
+        code = self._client.stop()
+        self._note("stop", begun, f"exit code {code}")
+        if code != 0 and not self._failures:
+            self._fail("stop", CheckError("stop_failed", f"the bridge ended with exit code {code}"))
+        return object_at(clean_report(self._report(code)))
 
     def _take_steps(self) -> None:
-        self._send("initialize", "initialize", object_of(parse_json(CHECK_INITIALIZE.encode())))
-        self._settle("initialize", self._meet)
+        self._send("initialize", check_data("initialize"))
+        self._server = self._take("initialize")
         if self._failures:
             return
-        declared = object_of(self._server.get("capabilities"))
-        if "logging" in declared:  # VS Code does not wait for this answer
-            self._send("logging/setLevel", "logging/setLevel", {"level": "info"})
-        self._client.notify("notifications/initialized")
-        at_once = [kind for kind in ("prompts", "tools") if kind in declared]
-        for kind in at_once:
-            self._send(f"{kind}/list", f"{kind}/list", {})
+        declared = object_at(self._server, "capabilities")
         if "logging" in declared:
-            self._settle("logging/setLevel")
-        for kind in at_once:
+            self._send("logging/setLevel", {"level": "info"})
+        self._client.write(method="notifications/initialized")
+        lists = [kind for kind in ("prompts", "tools") if kind in declared]
+        for kind in lists:
+            self._send(f"{kind}/list", {})
+        if "logging" in declared:  # VS Code does not wait for this answer
+            self._take("logging/setLevel")
+        for kind in lists:
             self._walk(f"{kind}/list", kind)
         if "resources" in declared:
             self._walk("resources/templates/list", "resourceTemplates")
             self._walk("resources/list", "resources")
         if not self._options.command:
-            for row in CHECK_CALLS:
-                self._call(*row)
-            self._see_changes()
-        self._send("ping", "ping", {})
-        self._settle("ping")
+            self._try_demo()
+        self._take("ping")
 
-    def _see_changes(self) -> None:
-        """What the demo changes and logs arrives, with a bridge that takes subscriptions."""
-        self._send("resources/subscribe", "resources/subscribe", {"uri": DEMO_COUNTER})
-        if not self._settle("resources/subscribe", allowed=-32601):
-            self._note("changes, messages", 0, 0, "finding: this bridge does not carry them")
-            return
+    def _try_demo(self) -> None:
+        """The tools of the demo answer; what it changes and logs arrives."""
+        for row in list_at(check_data(), "calls"):
+            self._call(row)
+        self._take("resources/subscribe", {"uri": DEMO_COUNTER})
         self._walk("tools/list", "tools")  # VS Code knows the list: a change is news to it
-        self._send("logging/setLevel", "logging/setLevel", {"level": "debug"})
-        self._settle("logging/setLevel")
-        for row in CHECK_CHANGES:
-            self._call(*row)
+        self._take("logging/setLevel", {"level": "debug"})
+        for row in list_at(check_data(), "changes"):
+            self._call(row)
         self._walk("tools/list", "tools")
-        if not any(tool.get("name") == "extra" for tool in self._lists["tools"]):
+        if "extra" not in [text_at(tool, "name") for tool in self._lists["tools"]]:
             self._fail("tools/list", CheckError("wrong_result", "the tool 'extra' is not listed"))
 
-    def _send(self, step: str, method: str, params: JsonObject) -> None:
-        begun, limit = time.monotonic(), self._options.limit
-        self._client.step = step
-        if step == "initialize":
-            limit = max(limit, self._options.discover_limit) + CHECK_MARGIN_SECONDS
-        self._sent[step] = (self._client.send(method, params), begun, begun + limit)
+    def _send(self, method: str, params: JsonObject, step: str = "") -> None:
+        self._client.step = step or method
+        self._sent[step or method] = self._client.send(method, params), time.monotonic()
 
-    def _settle(
+    def _take(
         self,
         step: str,
-        look: Callable[[JsonObject, float], str] | None = None,
-        allowed: int | None = None,
-    ) -> bool:
-        """Take the answer of the step and look at it; its time, or its failure, is noted.
-
-        Was it a result? An error with the code `allowed` is no failure.
-        """
-        request_id, begun, deadline = self._sent.pop(step)
+        params: JsonObject | None = None,
+        look: Callable[[JsonObject, float], str] = lambda _result, _deadline: "",
+    ) -> JsonObject:
+        """The result of the step, which is sent unless it was; its time or failure is noted."""
+        if step not in self._sent:
+            self._send(step, params or {})
+        request_id, begun = self._sent.pop(step)
+        result: JsonObject = {}
         try:
-            result = self._client.answer_to(request_id, deadline)
-            note = look(result, deadline) if look is not None else ""
+            result = self._client.result_of(request_id, begun + self._limit)
+            note = look(result, begun + self._limit)
         except CheckError as failure:
-            code = failure.facts["code"]
-            is_allowed = code == allowed
-            self._note(step, begun, time.monotonic(), f"error {code}" if is_allowed else "failed")
-            if not is_allowed:
+            note = f"error {failure.code}"
+            if failure.code != CHECK_REFUSED or self._options.action == "accept":
+                note = "failed"
                 self._fail(step, failure)
-            if not code:
+            if not failure.code:
                 raise
-            return False
-        self._note(step, begun, self._client.answered_at, note)
-        return True
+        self._note(step, begun, note)
+        return result
 
-    def _note(self, step: str, begun: float, ended: float, note: str) -> None:
-        self._steps.append({"step": step, "ms": round((ended - begun) * 1000, 1), "note": note})
+    def _note(self, step: str, begun: float, note: str) -> None:
+        ms = round((time.monotonic() - begun) * 1000, 1)
+        self._steps.append({"step": step, "ms": ms, "note": note})
 
     def _fail(self, step: str, failure: CheckError) -> None:
-        cause, code = text_of(failure.facts["cause"]), failure.facts["code"]
+        cause, code = text_at(failure.facts, "cause"), failure.code
         fix = CHECK_FIXES.get(f"{cause} {code}") or CHECK_FIXES.get(cause, CHECK_OTHER_FIX)
-        self._failures.append({"step": step, **failure.facts, "fix": fix})
-
-    def _meet(self, result: JsonObject, _deadline: float) -> str:
-        self._server = result
-        return ""
+        self._failures.append({"step": step, "code": code, **failure.facts, "fix": fix})
 
     def _walk(self, method: str, member: str) -> None:
-        """Read all pages of a list, as VS Code does."""
+        """All pages of a list are read, as VS Code does."""
         items = self._lists[member] = []
 
         def look(page: JsonObject, deadline: float) -> str:
             for _ in range(CHECK_MOST_PAGES):
                 if not isinstance(page.get(member), list):
                     raise CheckError("bad_answer", f"the answer has no list '{member}'", code=-1)
-                items.extend(objects_of(page[member]))
+                items.extend(list_at(page, member))
                 if "nextCursor" not in page:
                     return str(len(items))
                 request_id = self._client.send(method, {"cursor": page["nextCursor"]})
-                page = self._client.answer_to(request_id, deadline)
+                page = self._client.result_of(request_id, deadline)
             raise CheckError("endless_list", f"more than {CHECK_MOST_PAGES} pages", code=-1)
 
-        if method not in self._sent:
-            self._send(method, method, {})
-        self._settle(method, look)
+        self._take(method, look=look)
 
-    def _call(self, name: str, arguments: JsonObject, start: str, method: str, times: int) -> None:
-        """Call a tool of the demo server; compare what it says, and what arrives before that."""
-        heard, is_refused = self._client.heard, self._options.action != "accept"
-        before = heard.get(method, 0)
-        if is_refused and not method.startswith("notifications/"):
-            times = min(times, 1)  # a refusal ends the tool
+    def _call(self, row: Json) -> None:
+        """A tool of the demo is called; what it says, and what arrives before that, is compared."""
+        name, method, heard = text_at(row, "name"), text_at(row, "heard"), self._client.heard
+        before = number_at(heard, method)
 
         def look(result: JsonObject, _deadline: float) -> str:
-            said = [text_of(part.get("text")) for part in objects_of(result.get("content"))]
-            count = heard.get(method, 0) - before
-            if len(said) != 1 or not said[0].startswith(start):
-                raise CheckError("wrong_result", f"{name} answered otherwise", str(said), code=-1)
-            if count < times:
-                words = f"{name} answered, but {method} came {count} times before, not {times}"
-                raise CheckError("not_heard", words, code=-1)
-            seen = f" ({count} x {method})" if method else ""
-            return clean_text(said[0], CHECK_TEXT_CHARS) + seen
+            said = " ".join(text_at(part, "text") for part in list_at(result, "content"))
+            count = number_at(heard, method) - before
+            if not said.startswith(text_at(row, "start")):
+                raise CheckError("wrong_result", f"{name} answered otherwise", said, -1)
+            if method and not count:
+                raise CheckError("not_heard", f"{name} answered before {method} came", code=-1)
+            return f"{said} ({count} x {method})" if method else said
 
-        params: JsonObject = {"name": name, "arguments": arguments}
+        params: JsonObject = {"name": name, "arguments": object_at(row, "arguments")}
         params["_meta"] = {"progressToken": os.urandom(16).hex()}
-        self._send(f"call {name}", "tools/call", params)
-        self._settle(f"call {name}", look, CHECK_REFUSED if is_refused else None)
+        self._send("tools/call", params, f"call {name}")
+        self._take(f"call {name}", look=look)
 
-    def _report(self) -> JsonObject:
-        client, server, log = self._client, self._server, self._client.log
-        info, command = object_of(server.get("serverInfo")), self._options.command
-        heard = {k: n for k, n in client.heard.items() if k.startswith("notifications/")}
+    def _report(self, code: int | None) -> JsonObject:
+        server, log, command = self._server, self._client.log, self._options.command
+        details = [failure["detail"] or None for failure in self._failures]
+        heard, info = self._client.heard, object_at(server, "serverInfo")
         lists: JsonObject = {}
         for member, key in CHECK_LISTS.items():
-            found = self._lists.get(member, [])
-            lists[member] = [{k: clean_name(item.get(k)) for k in (key, "title")} for item in found]
+            found = map(object_at, self._lists.get(member, []))
+            lists[member] = [{key: item.get(key), "title": item.get("title", "")} for item in found]
         return {
             "ok": not self._failures,
-            "bridge": __version__,
-            "place": check_place(),
-            "command": clean_name(command[0]) if command else "",  # arguments may be secret
-            "server": {key: clean_name(info.get(key)) for key in ("title", "name", "version")},
-            "protocolVersion": clean_name(server.get("protocolVersion")),
-            "instructions": clean_text(text_of(server.get("instructions")), CHECK_TEXT_CHARS),
-            "capabilities": [clean_name(key) for key in object_of(server.get("capabilities"))],
-            **lists,
-            "changes": [*log.changes] if log.has_infos else None,
-            "questions": [*client.questions],
-            "notifications": {**heard},
-            "warnings": [*log.warnings],
-            "linesLeftOut": log.left_out,
+            "bridge": f"{__version__}, Python {sys.version.split()[0]} on {sys.platform}",
+            "upstream": f"{command[0]} (and {len(command) - 1} arguments, which may be secret)"
+            if command
+            else "the built-in demo server",
+            "server": {key: info.get(key, "") for key in ("title", "name", "version")},
+            "protocolVersion": server.get("protocolVersion", ""),
+            "instructions": server.get("instructions", ""),
+            "exitCode": code,
             "serverLines": log.server_lines,
+            "notifications": {k: n for k, n in heard.items() if k.startswith("notifications/")},
+            "capabilities": [*object_at(server, "capabilities")],
+            **lists,
+            "changes": log.changes if log.has_infos else None,
+            "questions": self._client.questions,
+            "steps": self._steps,
+            "warnings": [  # but for what a failure says as well: a PATH is long
+                fact
+                for fact in log.warnings
+                if text_at(fact, "text").partition(": ")[2] not in details
+            ],
             "serverTail": [*log.server_tail],
-            "steps": [*self._steps],
-            "exitCode": client.exit_code,
             "failures": [*self._failures],
         }
 
 
-def check_place() -> JsonObject:
-    """Where this runs, as far as it matters to VS Code, whose entries belong to one side."""
-    side = "this machine"
-    if os.environ.get("WSL_DISTRO_NAME"):
-        side = "WSL (an entry of the Windows user starts on Windows, not here)"
-    elif os.environ.get("SSH_CONNECTION"):
-        side = "a host reached by SSH (an entry of the local user starts there, not here)"
-    try:
-        folder = clean_text(os.getcwd(), CHECK_TEXT_CHARS)
-    except OSError:
-        folder = "(does not exist any more)"
-    python = sys.version.partition(" ")[0]
-    return {"python": python, "platform": sys.platform, "folder": folder, "side": side}
+def render_items(items: list[Json], margin: str) -> Iterator[str]:
+    """A line for each item, with the members that say something; their lists stand below it."""
+    for item in items:
+        members = item if isinstance(item, dict) else {"": item}
+        said = [
+            key if value is True else f"{value} {key}" if isinstance(value, float) else str(value)
+            for key, value in members.items()
+            if value and not isinstance(value, list)
+        ]
+        yield margin + "  ".join(f"{word:<20}" for word in said).rstrip()
+        for key in members:
+            yield from render_items(list_at(members, key), margin + "  ")
 
 
 def render_report(report: JsonObject) -> str:
-    """The report in words."""
-    server, place = object_of(report["server"]), object_of(report["place"])
-    capabilities = report["capabilities"]
-    head = {
-        "runs on": f"{place['side']}, {place['platform']}, Python {place['python']}",
-        "folder": place["folder"],
-        "upstream": report["command"] or "the built-in demo server",
-        "server": " | ".join(filter(None, map(text_of, server.values()))),
-        "revision": report["protocolVersion"],
-        "instructions": report["instructions"],
-        "capabilities": ", ".join(map(str, capabilities)) if isinstance(capabilities, list) else "",
-    }
-    lines = [f"{PROGRAM} {report['bridge']}: what VS Code would see", ""]
-    lines += [f"{name:<14}{said}" for name, said in head.items() if said]
-    lines += [*render_lists(report), *render_questions(report), *render_log(report), "", "times"]
-    for step in objects_of(report["steps"]):
-        lines.append(f"  {step['step']:<26}{step['ms']:>9} ms  {step['note']}".rstrip())
-    for failure in objects_of(report["failures"]):
-        lines += ["", f"FAILED at {failure['step']} ({failure['cause']}): {failure['message']}"]
-        lines += [f"  detail: {failure['detail']}"] if failure["detail"] else []
-        lines += [f"  fix:    {failure['fix']}"]
-    return "\n".join([*lines, "", render_verdict(report), ""])
-
-
-def render_lists(report: JsonObject) -> list[str]:
-    """The tools with their changes, the prompts and the resources."""
-    changes: dict[str, list[str]] = {}
-    for fact in objects_of(report["changes"]):
-        where = f" at '{fact['pointer']}'" if fact["pointer"] else ""
-        line = f"    changed for VS Code: {fact['change']}{where}"
-        changes.setdefault(text_of(fact["tool"]), []).append(line)
-    lines = []
-    for member, key in CHECK_LISTS.items():
-        items = objects_of(report[member])
-        lines += ["", f"{member}: {len(items)}"] if items else []
-        for item in items[:CHECK_MOST_LINES]:
-            lines.append(f"  {item[key]:<26}{item['title']}".rstrip())
-            lines += changes.pop(text_of(item[key]), []) if member == "tools" else []
-    for name, said in changes.items():
-        lines += ["", f"  {name}", *said]
-    return lines if report["changes"] is not None else [*lines, "", "Changes: hidden (--log-level)"]
-
-
-def render_questions(report: JsonObject) -> list[str]:
-    """Each question as VS Code shows it, and its answer."""
-    lines = []
-    for asked in objects_of(report["questions"]):
-        lines += ["", f"question at {asked['step']}: {asked['kind']}"]
-        lines += [f"  {asked[key]}" for key in ("message", "url") if asked[key]]
-        for field in objects_of(asked["fields"]):
-            choices = field["choices"] if isinstance(field["choices"], list) else []
-            kind = f"{field['type']}{', required' if field['required'] else ''}"
-            said = f"    {field['title']} ({kind}): {' | '.join(map(text_of, choices))}"
-            lines.append(said.rstrip(": "))
-        lines.append(f"  answered: {asked['answer']}")
-    return lines
-
-
-def render_log(report: JsonObject) -> list[str]:
-    """What arrived unasked, the warnings of the bridge, after a failure the server's last lines."""
-    warnings, tail = objects_of(report["warnings"]), report["failures"] and report["serverTail"]
-    heard = [f"  {count:>4} {name}" for name, count in object_of(report["notifications"]).items()]
-    lines = ["", "notifications", *heard] if heard else []
-    lines += ["", f"warnings: {len(warnings)}"]
-    lines += [f"  {fact['level']}: {fact['text']}" for fact in warnings]
-    lines += [f"lines of the server on stderr: {report['serverLines']}"]
-    return [*lines, *(f"  {line}" for line in tail)] if isinstance(tail, list) else lines
-
-
-def render_verdict(report: JsonObject) -> str:
-    """One line that says it all."""
-    counts = [f"{member} {len(objects_of(report[member]))}" for member in CHECK_LISTS]
-    failed = [text_of(failure["step"]) for failure in objects_of(report["failures"])]
-    if not failed:
-        return f"OK: VS Code can use this server ({', '.join(counts)})."
-    return f"NOT OK: failed at {', '.join(failed)}."
+    """The report in words: a line for each member, below it one for each item of a list."""
+    lines, failures = [f"{PROGRAM}: what VS Code would see", ""], list_at(report, "failures")
+    for name, value in report.items():
+        if name == "changes" and value is None:
+            lines += ["", f"{name}: hidden (--log-level)"]
+        elif isinstance(value, list) and value and name != "failures":
+            lines += ["", f"{name}: {len(value)}", *render_items(value, "  ")]
+        elif isinstance(value, dict):
+            lines.append(f"{name:<18}" + ", ".join(f"{k} {v}" for k, v in value.items() if v))
+        elif value and not isinstance(value, list):
+            lines.append(f"{name:<18}{value}")
+    for failure in failures:
+        lines += ["", "FAILED", *(f"  {k:<9}{v}" for k, v in object_at(failure).items() if v)]
+    failed = ", ".join(text_at(failure, "step") for failure in failures)
+    last = f"NOT OK: failed at {failed}." if failed else "OK: VS Code can use this server."
+    return "\n".join([*lines, "", last, ""])
 
 
 def run_check(arguments: list[str]) -> int:
@@ -7618,20 +7471,26 @@ def run_check(arguments: list[str]) -> int:
     try:
         options = CheckOptions(arguments)
     except ValueError as exc:
-        write_all(2, (f"{PROGRAM}: vscode: error: check: {exc} (see --help)\n".encode(),))
-        return 2
+        return tell_problem(f"check: {exc} (see --help)", 2)
     try:
         report = CheckRun(options).collect()
     except BridgeError as exc:  # not even the bridge starts
-        write_all(2, (f"{PROGRAM}: vscode: error: check: {exc.message} {exc.detail}\n".encode(),))
-        return 1
-    if report["exitCode"] == 2 and report["warnings"]:  # the bridge refuses what was passed on
-        for fact in objects_of(report["warnings"]):
-            write_all(2, (f"{PROGRAM}: vscode: error: {fact['text']}\n".encode(),))
-        return 2
-    is_json = options.is_json
-    write_out(encode_json(report).decode("ascii") + "\n" if is_json else render_report(report))
+        return tell_problem(f"check: {exc.message} {exc.detail}", 1)
+    warnings = list_at(report, "warnings")
+    if report["exitCode"] == 2 and warnings:  # the bridge refuses what was passed on
+        return tell_problem(text_at(warnings[0], "text"), 2)
+    text = encode_json(report).decode() + "\n" if options.is_json else render_report(report)
+    try:
+        write_all(1, (text.encode("utf-8", "backslashreplace"),))
+    except OSError:
+        return 1  # nobody reads it
     return 0 if report["ok"] else 1
+
+
+def tell_problem(text: str, code: int) -> int:
+    """The exit code, after one line on stderr."""
+    write_all(2, (f"{PROGRAM}: vscode: error: {text}\n".encode(),))
+    return code
 
 
 # endregion

@@ -219,11 +219,13 @@ def test_the_report_in_words_has_the_same(fake: Fake) -> None:
     code, out, _ = fake.check("good")
     assert code == 0
     lines = out.splitlines()
-    at = lines.index(f"  {'a':<26}T")
-    assert lines[at + 1] == "    changed for VS Code: added an items schema at '/properties/x y'"
-    assert f"  {'b':<26}T" in lines
-    assert "  gone" in lines
-    assert "  warning: something is odd: really" in lines
+    assert lines[lines.index("tools: 2") + 1 :][:2] == [f"  {'a':<20}  T", f"  {'b':<20}  T"]
+    at = lines.index("changes: 4")
+    assert lines[at + 1] == f"  {'a':<20}  added an items schema  /properties/x y"
+    assert lines[at + 4] == f"  {'gone':<20}  7 more changes of the input schema"
+    at = lines.index("warnings: 1")
+    assert lines[at + 1].endswith("  something is odd: really")
+    assert any(line.startswith("  initialize") and line.endswith(" ms") for line in lines)
     assert lines[-1].startswith("OK: ")
 
 
@@ -255,7 +257,8 @@ def test_an_error_of_initialize_is_told_with_its_fix(fake: Fake, cause: str) -> 
     assert failure["fix"] != bridge.CHECK_OTHER_FIX
     assert steps_of(report) == ["initialize", "stop"]
     _, out, _ = fake.check(cause)
-    assert f"fix:    {failure['fix']}" in out
+    for key in ("step", "cause", "fix"):
+        assert f"  {key:<9}{failure[key]}\n" in out
     assert out.endswith("NOT OK: failed at initialize.\n")
 
 
@@ -435,19 +438,20 @@ def test_questions_are_shown_as_vs_code_shows_them(asking: Fake) -> None:
     assert url["answer"] == '{"action":"accept"}'
     assert (sampling["kind"], sampling["message"]) == ("sampling", "Think.")
     assert [question["kind"] for question in (roots, unknown)] == ["roots", "tasks"]
-    lines = asking.check("asks")[1].splitlines()
-    at = lines.index("question at ping: form")
-    assert lines[at + 1 : at + 3] == ["  Who?", "    Name  (string, required)"]
-    assert "    two (array): xx | yy | zz" in lines
-    at = lines.index("question at ping: url")
-    assert lines[at + 1 : at + 3] == ["  Look", "  https://example.com/ x"]
-    at = lines.index("question at ping: roots")
-    assert lines[at + 1].startswith("  answered: ")
+    lines = [line.split() for line in asking.check("asks")[1].splitlines()]
+    at = lines.index(["questions:", "5"])
+    assert lines[at + 1][:3] == ["ping", "form", "Who?"]
+    assert lines[at + 2] == ["Name", "string", "required"]
+    at = lines.index(["two", "array"])
+    assert lines[at + 1 : at + 4] == [["xx"], ["yy"], ["zz"]]
+    assert lines[at + 4][:5] == ["ping", "url", "Look", "https://example.com/", "x"]
+    assert lines[at + 6][:2] == ["ping", "roots"]
+    assert lines[at + 6][-1].startswith('{"roots":')
 
 
 def test_notifications_are_counted_and_questions_are_none(asking: Fake) -> None:
     assert asking.report("asks")["notifications"] == {"notifications/message": 1}
-    assert "     1 notifications/message" in asking.check("asks")[1].splitlines()
+    assert "notifications     notifications/message 1" in asking.check("asks")[1].splitlines()
 
 
 def test_a_bridge_that_does_not_stop_is_killed(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -455,7 +459,7 @@ def test_a_bridge_that_does_not_stop_is_killed(fake: Fake, monkeypatch: pytest.M
     report = fake.report("stubborn")
     failure = failure_of(report)
     assert (failure["step"], failure["cause"]) == ("stop", "stop_failed")
-    assert report["exitCode"] not in {0, None}
+    assert report["exitCode"] is None
 
 
 def test_who_interrupts_gets_what_was_seen(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -485,10 +489,9 @@ def test_what_a_peer_says_is_cut_and_clean(fake: Fake) -> None:
     assert "FORGED" in json.dumps(fake.report("dirty")["server"])
 
 
-def test_a_flood_of_log_lines_is_counted_not_kept(fake: Fake) -> None:
+def test_a_flood_of_log_lines_is_not_kept(fake: Fake) -> None:
     report = fake.report("noisy")
     assert len(report["warnings"]) == bridge.CHECK_MOST_LINES
-    assert report["linesLeftOut"] == 1000 - bridge.CHECK_MOST_LINES
     assert len(report["serverTail"][0]) <= bridge.CHECK_TEXT_CHARS
 
 
@@ -550,27 +553,17 @@ def test_it_finds_itself_as_a_file_and_in_an_archive(
     archive.write_bytes(b"")
     monkeypatch.setattr(bridge, "__file__", str(archive / "mcp_bridge_vscode.py"))
     assert bridge.self_argv()[-1] == str(archive)
-    monkeypatch.setattr(bridge, "__file__", str(tmp_path / "gone" / "mcp_bridge_vscode.py"))
-    assert bridge.self_argv()[-2:] == ["-m", "mcp_bridge_vscode"]
-
-
-@pytest.mark.parametrize(
-    ("name", "words"), [("WSL_DISTRO_NAME", "WSL"), ("SSH_CONNECTION", "SSH"), ("", "machine")]
-)
-def test_the_side_is_told(monkeypatch: pytest.MonkeyPatch, name: str, words: str) -> None:
-    for other in ("WSL_DISTRO_NAME", "SSH_CONNECTION"):
-        monkeypatch.delenv(other, raising=False)
-    if name:
-        monkeypatch.setenv(name, "x")
-    assert words in str(bridge.check_place()["side"])
 
 
 def test_a_reader_of_the_report_that_leaves_is_no_crash(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_descriptor: int, _pieces: object) -> None:
         raise BrokenPipeError
 
+    report = {"ok": True, "exitCode": 0}
+    monkeypatch.setattr(bridge.CheckRun, "__init__", lambda _self, _options: None)
+    monkeypatch.setattr(bridge.CheckRun, "collect", lambda _self: report)
     monkeypatch.setattr(bridge, "write_all", refuse)
-    bridge.write_out("\ud800")
+    assert bridge.run_check([]) == 1
 
 
 def test_a_bridge_that_cannot_be_started_is_one_line(
@@ -611,7 +604,9 @@ for line in sys.stdin:
 def test_the_demo_server_works_through_the_bridge() -> None:
     report = run_real()
     assert report["failures"] == []
-    assert [tool["name"] for tool in report["tools"]] == list(bridge.DEMO_TOOLS)
+    assert [tool["name"] for tool in report["tools"]] == [
+        tool["name"] for tool in json.loads(bridge.DEMO_DATA)["tools"]
+    ]
     assert {change["tool"] for change in report["changes"]} == {"refused_schema"}
     told = [json.dumps(change) for change in report["changes"]]
     assert 9 <= len(told) == len(set(told))  # though the tools are listed three times
@@ -627,19 +622,19 @@ def test_the_demo_server_works_through_the_bridge() -> None:
 
 def test_what_the_bridge_says_of_the_demo_is_valid(monkeypatch: pytest.MonkeyPatch) -> None:
     need_peer_python("mcp2")
-    checker, hear, write = FrameChecker(), bridge.CheckClient._put, bridge.CheckClient._write
+    checker, hear, write = FrameChecker(), bridge.CheckClient._put, bridge.CheckClient.write
 
-    def hear_and_check(self: bridge.CheckClient, heard: bytes | int) -> None:
-        if isinstance(heard, bytes):
-            checker.check("to_client", heard)
-        hear(self, heard)
+    def hear_and_check(self: bridge.CheckClient, line: bytes) -> None:
+        if line:
+            checker.check("to_client", line)
+        hear(self, line)
 
-    def check_and_write(self: bridge.CheckClient, message: Any) -> None:
+    def check_and_write(self: bridge.CheckClient, **message: Any) -> None:
         checker.check("from_client", json.dumps({"jsonrpc": "2.0", **message}).encode())
-        write(self, message)
+        write(self, **message)
 
     monkeypatch.setattr(bridge.CheckClient, "_put", hear_and_check)
-    monkeypatch.setattr(bridge.CheckClient, "_write", check_and_write)
+    monkeypatch.setattr(bridge.CheckClient, "write", check_and_write)
     assert bridge.CheckRun(bridge.CheckOptions([])).collect()["ok"]
     assert checker.problems() == []
 
@@ -667,7 +662,7 @@ def test_the_questions_of_the_demo_can_be_refused(action: str) -> None:
     notes = {step["step"]: step["note"] for step in report["steps"]}
     assert notes["call ask_url"] == f"page: {action} (1 x elicitation/create)"
     assert notes["call think"] == "error -32000"
-    assert notes["call list_roots"].startswith("folders: file:///")
+    assert notes["call list_roots"].startswith('folders: {"roots":')
 
 
 def run_with(monkeypatch: pytest.MonkeyPatch, otherwise: dict[str, Any]) -> Any:
@@ -679,18 +674,6 @@ def run_with(monkeypatch: pytest.MonkeyPatch, otherwise: dict[str, Any]) -> Any:
 
     monkeypatch.setattr(bridge.CheckClient, "_handle", hear_otherwise)
     return bridge.CheckRun(bridge.CheckOptions([])).collect()
-
-
-def test_a_bridge_without_subscriptions_is_a_finding_and_no_failure(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    refused = {"error": {"code": -32601, "message": "no"}}
-    report = run_with(monkeypatch, {"resources/subscribe": refused})
-    assert report["ok"]
-    notes = {step["step"]: step["note"] for step in report["steps"]}
-    assert notes["resources/subscribe"] == "error -32601"
-    assert notes["changes, messages"].startswith("finding: ")
-    assert "call count" not in notes
 
 
 def test_a_change_that_does_not_arrive_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -717,7 +700,7 @@ def test_a_command_of_the_user_is_listed_and_no_tool_is_called() -> None:
     report = run_real("--", sys.executable, str(FILE), "demo")
     assert report["ok"]
     assert not any(step.startswith("call") for step in steps_of(report))
-    assert report["command"].endswith(os.path.basename(sys.executable))
+    assert f"{os.path.basename(sys.executable)} (and 2 arguments" in report["upstream"]
     assert str(FILE) not in json.dumps(report)  # arguments of the command may be secret
 
 
@@ -739,6 +722,8 @@ def test_each_way_to_fail_names_its_cause(command: list[str], cause: str, told: 
     assert told in f"{failure['message']} {failure['detail']}"
     assert failure["fix"]
     assert report["exitCode"] == 0
+    path = os.environ["PATH"]
+    assert json.dumps(report).count(path) == (cause == "spawn_failed" and told == "PATH")
     if SERVER_THAT_REFUSES in command:
         assert any("a banner" in str(warning["text"]) for warning in report["warnings"])
 
