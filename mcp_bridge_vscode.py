@@ -5314,6 +5314,7 @@ class Connection:
         if reader is None or transport is None or not reader.forget(exchange.request_id, outcome):
             return
         try:
+            reader.check_alive()
             transport.queue([build_cancelled(exchange.request_id, reason)])
             transport.flush()
         except BridgeError:
