@@ -7409,7 +7409,7 @@ class CheckRun:
             lists[member] = [{key: item.get(key), "title": item.get("title", "")} for item in found]
         return {
             "ok": not self._failures,
-            "bridge": f"{__version__}, Python {sys.version.split()[0]} on {sys.platform}",
+            "bridge": f"{__version__}, Python {sys.version.split()[0]} on {sys.platform}{check_side()}",
             "upstream": f"{command[0]} (and {len(command) - 1} arguments, which may be secret)"
             if command
             else "the built-in demo server",
@@ -7465,6 +7465,12 @@ def render_report(report: JsonObject) -> str:
     failed = ", ".join(text_at(failure, "step") for failure in failures)
     last = f"NOT OK: failed at {failed}." if failed else "OK: VS Code can use this server."
     return "\n".join([*lines, "", last, ""])
+
+
+def check_side() -> str:
+    """On which side this runs: an entry of VS Code belongs to one of them."""
+    sides = {"WSL_DISTRO_NAME": ", in WSL", "SSH_CONNECTION": ", on a host reached by SSH"}
+    return "".join(words for name, words in sides.items() if os.environ.get(name))
 
 
 def run_check(arguments: list[str]) -> int:

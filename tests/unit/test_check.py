@@ -749,3 +749,11 @@ def test_with_fewer_log_lines_the_changes_are_called_hidden() -> None:
     report = run_real("--log-level", "warn")
     assert report["ok"]
     assert report["changes"] is None
+
+
+def test_the_report_says_on_which_side_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SSH_CONNECTION", raising=False)
+    monkeypatch.setenv("WSL_DISTRO_NAME", "Debian")
+    assert bridge.check_side() == ", in WSL"
+    monkeypatch.delenv("WSL_DISTRO_NAME")
+    assert bridge.check_side() == ""
