@@ -7409,7 +7409,7 @@ class CheckRun:
             lists[member] = [{key: item.get(key), "title": item.get("title", "")} for item in found]
         return {
             "ok": not self._failures,
-            "bridge": f"{__version__}, Python {sys.version.split()[0]} on {sys.platform}{check_side()}",
+            "bridge": f"{__version__}, {check_place()}",
             "upstream": f"{command[0]} (and {len(command) - 1} arguments, which may be secret)"
             if command
             else "the built-in demo server",
@@ -7467,10 +7467,11 @@ def render_report(report: JsonObject) -> str:
     return "\n".join([*lines, "", last, ""])
 
 
-def check_side() -> str:
-    """On which side this runs: an entry of VS Code belongs to one of them."""
+def check_place() -> str:
+    """Where this runs, and on which side: an entry of VS Code belongs to one of them."""
     sides = {"WSL_DISTRO_NAME": ", in WSL", "SSH_CONNECTION": ", on a host reached by SSH"}
-    return "".join(words for name, words in sides.items() if os.environ.get(name))
+    side = "".join(words for name, words in sides.items() if os.environ.get(name))
+    return f"Python {sys.version.split()[0]} on {sys.platform}{side}"
 
 
 def run_check(arguments: list[str]) -> int:
