@@ -48,9 +48,13 @@ Id = Union[int, str]
 
 
 def write_all(descriptor: int, data: bytes) -> None:
+    """All is written to a pipe that never blocks, or the reader has taken nothing for too long."""
     view = memoryview(data)
     while view:
-        view = view[os.write(descriptor, view) :]
+        _, ready, _ = select.select([], [descriptor], [], WAIT_SECONDS)
+        assert ready, "the bridge takes nothing from its stdin"
+        with contextlib.suppress(BlockingIOError):
+            view = view[os.write(descriptor, view) :]
 
 
 class Log:
@@ -280,6 +284,8 @@ class Bridge:
             env=env,
         )
         self.pid = self.process.pid
+        assert self.process.stdin is not None
+        os.set_blocking(self.process.stdin.fileno(), False)
         for body in (self._run_stdout, self._run_stderr):
             threading.Thread(target=body, daemon=True).start()
 
@@ -362,7 +368,7 @@ class Bridge:
     # --- What goes in -----------------------------------------------------------------------
 
     def write(self, data: bytes) -> None:
-        """Bytes as they are; waits while the bridge does not read."""
+        """Bytes as they are."""
         assert self.process.stdin is not None
         write_all(self.process.stdin.fileno(), data)
 
