@@ -1661,10 +1661,9 @@ class Form:
         It was seen to write null for a number, "" for a text, and the value of the field before
         for several choices.
         """
-        properties, required = self._schema.get("properties"), self._schema.get("required")
-        return (
+        properties = self._schema.get("properties")
+        return (  # a required field that is left out makes the answer unfit
             (value is None or value == "" or isinstance(value, list))
-            and not (isinstance(required, list) and name in required)
             and isinstance(properties, dict)
             and name in properties
             and not check.fits(value, properties[name])
