@@ -181,6 +181,19 @@ def meant(form: dict[str, Any], content: dict[str, Any]) -> dict[str, Any]:
     return result
 
 
+def without_empty_fields(schema: dict[str, Any], content: dict[str, Any]) -> dict[str, Any]:
+    """What VS Code fills in for an optional field that the user left empty is left out."""
+
+    def is_left_empty(name: str, value: Any) -> bool:
+        if name not in schema["properties"] or name in schema.get("required", []):
+            return False
+        field = {"allOf": [schema["properties"][name]], "$defs": schema.get("$defs", {})}
+        is_empty = value is None or value == "" or isinstance(value, list)
+        return is_empty and not Draft202012Validator(field).is_valid(value)
+
+    return {name: value for name, value in content.items() if not is_left_empty(name, value)}
+
+
 @st.composite
 def forms_and_answers(draw: Any, fields: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     schema = draw(forms(fields))
@@ -204,7 +217,7 @@ def test_an_answer_is_taken_exactly_when_it_fits_the_schema_of_the_server(
     case: tuple[dict[str, Any], dict[str, Any]],
 ) -> None:
     schema, content = case
-    expected = meant(schema, content)
+    expected = without_empty_fields(schema, meant(schema, content))
     read = compiled(schema).read(content)
     if Draft202012Validator(schema).is_valid(expected):
         assert json.dumps(read) == json.dumps(expected)
@@ -282,7 +295,7 @@ def test_whatever_the_schema_is_it_is_refused_or_shown_in_the_official_shape(
     OFFICIAL.validate(json.loads(bridge.encode_json(form.shown)))
     for value in [{}, [[]], *atoms_in(schema)[:20]]:
         read = form.read({"a": value})
-        assert read is None or list(read) == ["a"]
+        assert read is None or list(read) in (["a"], [])  # left out: see without_empty_fields
     assert repr(schema) == before
 
 

@@ -316,6 +316,16 @@ OF_REAL_SERVERS: Final[tuple[tuple[str, Any, Any], ...]] = (
         {"anyOf": [{"type": "string", "format": "email"}, {"type": "string", "const": ""}]},
         {"type": "string"},
     ),
+    (
+        "a choice of one with a title",
+        {"oneOf": [{"const": "a", "title": "A"}], "title": "T"},
+        {"oneOf": [{"const": "a", "title": "A"}], "title": "T"},
+    ),
+    (
+        "pydantic 1, an enum of one",
+        {"allOf": [{"const": "a", "title": "A"}], "description": "D"},
+        {"enum": ["a"], "title": "A", "description": "D"},
+    ),
     ("zod, z.uuid()", {"type": "string", "format": "uuid"}, {"type": "string"}),
     (
         "an open choice",
@@ -570,7 +580,7 @@ FORMATTED: Final = {
         ("", "https", "example.com/", ":x", "1a:x", "a:", "https://a b", "\u00e4:x", "a:b\n"),
     ),
     "date": (
-        ("2026-07-28", "2024-02-29", "2000-02-29", "0001-12-31"),
+        ("2026-07-28", "2024-02-29", "2000-02-29", "0001-01-31", "2026-12-01"),
         (
             "",
             "2026-7-28",

@@ -234,7 +234,10 @@ WRONG_SHAPES: Final[tuple[Any, ...]] = (
     sampling(said("user", {"type": "video", "data": "", "mimeType": ""})),
     sampling(said("user", {"type": "text"})),
     sampling(said("user", {"type": "text", "text": 3})),
+    sampling(said("user", text()), said("user", "Hello")),
     sampling(said("user", {"type": "image", "data": "AA=="})),
+    sampling(said("user", {"type": "image", "mimeType": "image/png"})),
+    sampling(said("user", {"type": "audio", "data": "AA=="})),
     sampling(said("user", {"type": "audio", "mimeType": "audio/wav"})),
     sampling(said("user", {"type": "resource", "resource": {}})),
     sampling(said("assistant", {"type": "tool_use", "id": "1", "name": "n"})),
@@ -978,6 +981,7 @@ def test_a_refused_state_of_a_call_is_a_result_that_says_what_to_do() -> None:
     (block,) = frame["result"].pop("content")
     assert frame == {"jsonrpc": "2.0", "id": "c1", "result": {"isError": True}}
     assert block["type"] == "text"
+    assert "did not accept the state" in block["text"]
     assert "Stale \u00e9 state" in block["text"]
     assert block["text"].endswith("Run the tool again.")
 
