@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
 import time
 
 import pytest
 
-from tests.support.processes import STOP_SECONDS, Bridge, cause_of, text_of
+from tests.support.processes import PROGRAM, STOP_SECONDS, Bridge, cause_of, text_of
 
 MIB = 1 << 20
 LINE_LIMIT = 64 * MIB  # the default of --max-line-bytes
@@ -79,6 +80,21 @@ def test_while_the_client_pauses_requests_still_reach_the_server_and_nothing_is_
         assert [text_of(bridge.answer(key)) for key in keys] == [str(n) for n in range(20)]
         assert all(bridge.answer(key)["result"] == {} for key in pings)
         assert before < 60 * MIB
+
+
+def test_pipes_that_the_client_made_non_blocking_lose_nothing() -> None:
+    start = "import os, sys; [os.set_blocking(d, False) for d in (0, 1)]; os.execv(*sys.argv[1:2], "
+    program = (sys.executable, "-c", start + "sys.argv[1:])", *PROGRAM)
+    with Bridge(program=program) as bridge:
+        bridge.initialize()
+        bridge.pause()
+        large = bridge.send_call("text", {"count": 2_000_000, "kind": "ascii"})
+        bridge.wait_readable()
+        keys = [bridge.send_call("echo", {"text": "y" * 100_000}) for _ in range(10)]
+        bridge.read_on()
+        assert text_of(bridge.answer(large)) == "x" * 2_000_000
+        assert all(text_of(bridge.answer(key)) == "y" * 100_000 for key in keys)
+        assert bridge.end() == 0
 
 
 def test_a_client_that_reads_nothing_can_still_send() -> None:
