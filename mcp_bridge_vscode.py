@@ -1648,9 +1648,12 @@ class Form:
     def read(self, content: JsonObject) -> JsonObject | None:
         """The content for the server, or None when it does not fit the server's schema."""
         check = _Check(self._schema)
-        read = {k: _meant(value, self._values.get(k, {})) for k, value in content.items()}
         try:
-            read = {k: v for k, v in read.items() if not self._is_left_empty(k, v, check)}
+            read = {
+                name: _meant(value, self._values.get(name, {}))
+                for name, value in content.items()
+                if not self._is_left_empty(name, value, check)
+            }
             return read if check.fits(read, self._schema) else None
         except FormError:
             return None
@@ -1658,16 +1661,19 @@ class Form:
     def _is_left_empty(self, name: str, value: Json, check: _Check) -> bool:
         """Did the user leave an optional field empty? VS Code fills it then.
 
-        It was seen to write null for a number, "" for a text, and the value of the field before
-        for several choices.
+        It was seen to write null for a number, "" for a text, and for several choices the value
+        of the field before, which is none of them.
         """
-        properties = self._schema.get("properties")
-        return (  # a required field that is left out makes the answer unfit
-            (value is None or value == "" or isinstance(value, list))
-            and isinstance(properties, dict)
-            and name in properties
-            and not check.fits(value, properties[name])
-        )
+        properties, shown = self._schema.get("properties"), self.shown["properties"]
+        if not isinstance(properties, dict) or not isinstance(shown, dict) or name not in shown:
+            return False
+        required, field = self.shown.get("required"), shown[name]
+        if isinstance(required, list) and name in required:
+            return False
+        if isinstance(value, list):
+            items = field.get("items") if isinstance(field, dict) else None
+            return items is not None and not all(check.fits(one, items) for one in value)
+        return (value is None or value == "") and not check.fits(value, properties[name])
 
 
 def _meant(value: Json, values: dict[str, Json]) -> Json:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import sys
 import time
 from typing import Any, Final
 
@@ -405,7 +404,7 @@ def test_many_messages_are_checked_in_time() -> None:
     result = result_of(inputRequests={"k": sampling(*pair * 500)})
     started = time.process_time()
     session_of().read_round(result)
-    assert time.process_time() - started < (1 if sys.gettrace() is None else 20)
+    assert time.process_time() - started < 30  # of the processor: what is not linear takes minutes
 
 
 # The URL rule -----------------------------------------------------------------
@@ -548,7 +547,7 @@ def test_a_huge_url_is_looked_at_in_time() -> None:
         for head in ("https://example.com/", "https://", "https://a.", "https://[", "https://0x"):
             shown = bridge.may_show_url(head + "1" * (8 << 20) + tail)
             assert shown is (head == "https://example.com/" and not tail)
-    assert time.process_time() - started < 1
+    assert time.process_time() - started < 30  # of the processor, as above
 
 
 # The questions ----------------------------------------------------------------
