@@ -145,7 +145,7 @@ def test_a_large_request_arrives_whole_at_a_server_that_reads_late() -> None:
 
 
 def test_a_server_that_does_not_read_does_not_delay_the_stop() -> None:
-    with Bridge("--ignore-term") as bridge:
+    with Bridge() as bridge:
         bridge.initialize()
         bridge.call("stop_reading")
         for _ in range(8):
