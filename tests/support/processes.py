@@ -152,8 +152,10 @@ class Life:
         return self.events.has_ended()
 
     def kill(self) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self.pid, signal.SIGKILL)
+        """It is killed while its connection proves that the number is its own."""
+        if self.pid > 0 and not self.is_gone():  # 0 until it has said who it is, and 0 is our group
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
 
     def close(self) -> None:
         with contextlib.suppress(OSError):
@@ -194,6 +196,10 @@ class Control:
         assert found is not None, f"no {role} {nth} has started"
         assert isinstance(found, Life)
         return found
+
+    def connections(self) -> list[Life]:
+        """Every process that has connected, also one that has not said yet who it is."""
+        return list(self._connections)
 
     def close(self) -> list[Life]:
         """Nobody can connect any more; returns whoever is still there."""
@@ -462,7 +468,7 @@ class Bridge:
     def wait_gone(self) -> None:
         """The bridge, its server and all that it started are gone."""
         self.wait()
-        for life in self.control.lives.items():
+        for life in self.control.connections():
             if life.role not in self._keeps:
                 life.wait_gone()
 
@@ -506,7 +512,7 @@ class Bridge:
         for life in left:
             life.kill()
             life.close()
-        for life in self.control.lives.items():
+        for life in self.control.connections():
             life.close()
         self.frames.wait_end()
         self._log.wait_end()
