@@ -3464,8 +3464,11 @@ class Workers:
 INFINITE: Final = float("inf")
 
 
-def join_small(pieces: Iterable[Piece]) -> Iterator[Piece]:
+def join_small(pieces: Sequence[Piece]) -> list[Piece]:
     """The same bytes in as few pieces as may be without copying big ones."""
+    if sum(map(len, pieces)) < _BIG_PIECE:
+        return [b"".join(pieces)]
+    joined: list[Piece] = []
     small: list[Piece] = []
     size = 0
     for piece in pieces:
@@ -3475,15 +3478,16 @@ def join_small(pieces: Iterable[Piece]) -> Iterator[Piece]:
             if size < _BIG_PIECE:
                 continue
         if small:
-            yield b"".join(small)
+            joined.append(b"".join(small))
             small, size = [], 0
         if len(piece) >= _BIG_PIECE:
-            yield piece
+            joined.append(piece)
     if small:
-        yield b"".join(small)
+        joined.append(b"".join(small))
+    return joined
 
 
-def write_all(descriptor: int, pieces: Iterable[Piece]) -> None:
+def write_all(descriptor: int, pieces: Sequence[Piece]) -> None:
     """All pieces are written, small ones in one call. Raises OSError."""
     for piece in join_small(pieces):
         done = _write_some(descriptor, piece)
@@ -3712,8 +3716,12 @@ class Output:
 
     def flush(self) -> None:
         """All that was written with `is_more` is out."""
-        if self._pending or self._posted:
-            self.write_from(lambda: None)
+        if not (self._pending or self._posted):
+            return
+        with self._lock:
+            is_whole = self._flush_locked()
+        if not is_whole:
+            self._on_broken()
 
     def post(self, frame: bytes) -> None:
         """The frame goes out soon; the caller, the reader, does not wait for it."""
@@ -3888,14 +3896,15 @@ class FrontEnd:
         self._answer_error(raw_id or b"null", error)
 
     def _handle_frame(self, frame: RawObject) -> None:
-        key = id_key(frame.get("id")) if "id" in frame else None
-        if "method" not in frame and ("result" in frame or "error" in frame or _is_ours(key)):
-            is_valid = ("result" in frame) != ("error" in frame)
+        members = frame.members
+        key = id_key(frame.get("id")) if "id" in members else None
+        if "method" not in members and ("result" in members or "error" in members or _is_ours(key)):
+            is_valid = ("result" in members) != ("error" in members)
             is_valid = is_valid and frame.get_str("jsonrpc") == "2.0"
             self._settle_response(key, frame if is_valid else None)
             return
         method = frame.get_str("method")
-        if method is None or frame.get_str("jsonrpc") != "2.0" or ("id" in frame and key is None):
+        if method is None or frame.get_str("jsonrpc") != "2.0" or ("id" in members and key is None):
             raw_id = b"null" if key is None else bytes(frame.raw("id"))
             self._answer_error(raw_id, BridgeError(Cause.INVALID_REQUEST_SHAPE))
         elif key is None:
@@ -5458,9 +5467,10 @@ class ServerReader:
         except (BridgeError, MemoryError) as error:
             self._drop_line(line, bridge_error(error))
             return
-        if "method" in frame:
+        members = frame.members
+        if "method" in members:
             self._handle_method(frame)
-        elif "id" in frame and ("result" in frame or "error" in frame):
+        elif "id" in members and ("result" in members or "error" in members):
             self._handle_reply(frame)
         else:
             self._drop_line(line, BridgeError(Cause.INVALID_REQUEST_SHAPE))
@@ -5513,7 +5523,8 @@ class ServerReader:
         request_id = frame.get("id")
         reply: RawObject | None = frame
         failure = None
-        if ("result" in frame) == ("error" in frame) or frame.get_str("jsonrpc") != "2.0":
+        members = frame.members
+        if ("result" in members) == ("error" in members) or frame.get_str("jsonrpc") != "2.0":
             reply = None
             failure = BridgeError(Cause.INVALID_RESPONSE, "it is no JSON-RPC 2.0 response")
         if type(request_id) is not int or not self.settle(request_id, reply, failure):
@@ -5932,7 +5943,7 @@ class Child:
                 pieces = self._outbox.popleft()
                 while self._outbox and len(pieces) < _MOST_PIECES:
                     pieces += self._outbox.popleft()
-                rest = _write_frame(descriptor, list(join_small(pieces)))
+                rest = _write_frame(descriptor, join_small(pieces))
                 if rest:
                     self._outbox.appendleft(rest)
                     return False
