@@ -3871,6 +3871,7 @@ class FrontEnd:
                     self._refuse_long_line(line)
                 else:
                     self.handle_line(line)
+            line = b""  # a big one is not kept while we wait
             self._flush_requests()
 
     def handle_line(self, line: bytes) -> None:
@@ -5753,8 +5754,9 @@ def give_memory_back() -> None:
 class Child:
     """One run of the server's command.
 
-    Threads: `start`, `send` and `stop` by slots and the stop sequence, `kill` by the watchdog;
-    a thread of its own, `run_child`, starts the process, reads it and lives as long as it does.
+    Threads: workers and the stop sequence start and stop it, the watchdog kills it, any thread
+    queues and flushes; one of its own, `run_child`, starts the process, reads it and lives as
+    long as it does.
     """
 
     def __init__(
@@ -5846,12 +5848,12 @@ class Child:
         """On a worker, while the child reads slowly: all that is queued is written."""
         while True:
             with self._input_lock:
-                if self._is_closing or self._write_locked():
+                stdin = None if self._process is None else self._process.stdin
+                if stdin is None or self._is_closing or self._write_locked():
                     self._is_flushing = False
                     return
-            process = self._process
-            if process is not None and process.stdin is not None:
-                wait_for(process.stdin.fileno(), for_writing=True, seconds=_FLUSH_SECONDS)
+                descriptor = stdin.fileno()  # a stop may close it as soon as the lock is free
+            wait_for(descriptor, for_writing=True, seconds=_FLUSH_SECONDS)
 
     def stop(self) -> None:
         """The child and what is left of its group are gone, after two graces at most."""
@@ -5904,6 +5906,7 @@ class Child:
                     self._receiver.handle_long_line(line)
                 else:
                     self._receiver.handle_line(line)
+            line = b""  # a big one is not kept while we wait
             self._receiver.handle_pause()
         rest = framer.finish()
         if rest.strip():

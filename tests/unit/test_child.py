@@ -542,3 +542,39 @@ def test_two_stops_and_a_kill_at_once_are_one_end() -> None:
         stop.join(WAIT_SECONDS)
         assert not stop.is_alive()
     assert run.end() == "signal SIGKILL"
+
+
+def test_a_worker_that_waits_for_a_slow_child_asks_for_its_stdin_under_the_lock_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A stop, or an initialize that has failed, may close that stdin once the lock is free."""
+    run = Run()
+    child = run.child
+    full, spare = os.pipe()
+    os.set_blocking(spare, False)
+    filled = b"x" * (1 << 20)
+    os.write(spare, filled)
+
+    class Stdin:
+        def fileno(self) -> int:
+            if not child._input_lock._lock.locked():
+                raise ValueError("I/O operation on closed file")  # as a closed one does
+            return spare
+
+    waits: list[int] = []
+
+    def wait_for(descriptor: int, **_: Any) -> bool:
+        waits.append(descriptor)
+        child._is_closing = True
+        return False
+
+    monkeypatch.setattr(bridge, "wait_for", wait_for)
+    monkeypatch.setattr(child, "_process", SimpleNamespace(stdin=Stdin()))
+    child._outbox.append([filled])
+    child._run_flush()
+    assert waits == [spare]
+    os.close(full)
+    os.close(spare)
+    monkeypatch.undo()
+    child._outbox.clear()
+    run.end()
