@@ -93,13 +93,13 @@ class Storm:
 
     def listen(self) -> None:
         while True:
-            lines = self.bridge.server.heard.rest()
+            lines = self.bridge.server.heard.so_far()
             if not lines:
                 break
             request = self.bridge.server.hear()
             if request["method"] == "tools/call":
                 self.upstream.append(request)
-        while self.bridge.client.heard.rest():
+        while self.bridge.client.heard.so_far():
             frame = self.bridge.client.hear()
             if frame.get("method") == "notifications/cancelled":
                 off = frame["params"]["requestId"]
@@ -147,6 +147,8 @@ class Storm:
         self.bridge.client.send(method="notifications/cancelled", params={"requestId": call})
 
     def look(self) -> None:
+        self.bridge.client.heard_so_far()  # the bridge has read the last cancellation
+        until(lambda: not self.bridge.bridge._slots._busy, "the end of every worker")
         assert max(self.answered.values(), default=1) == 1
         assert set(range(CALLS)) - self.cancelled <= set(self.answered)
         assert self.bridge.bridge._slots._in_flight == {}

@@ -8,7 +8,7 @@ import mcp_bridge_vscode as product
 
 
 class _Waiter:
-    def __init__(self, signal: product.Signal, until: float) -> None:
+    def __init__(self, signal: product.Signal, until: float | None) -> None:
         self.signal = signal
         self.until = until
         self.is_over = False
@@ -24,16 +24,14 @@ class FakeClock(product.Clock):
     def __init__(self) -> None:
         self._lock = threading.Lock()  # guards the two fields below
         self._now = 1000.0
-        self._waiters: list[_Waiter] = []
+        self._waiters: list[_Waiter] = []  # until each has woken up, or its moment has come
 
     def now(self) -> float:
         return self._now
 
     def wait(self, event: product.Signal, until: float | None) -> bool:
-        if until is None:
-            return event.wait(None)
         with self._lock:
-            if self._now >= until:
+            if until is not None and self._now >= until:
                 return event.wait(0)
             waiter = _Waiter(event, until)
             self._waiters.append(waiter)
@@ -47,7 +45,11 @@ class FakeClock(product.Clock):
         """Time goes on; who waited for a moment that has come goes on too."""
         with self._lock:
             self._now += seconds
-            due = [waiter for waiter in self._waiters if waiter.until <= self._now]
+            due = [
+                waiter
+                for waiter in self._waiters
+                if waiter.until is not None and waiter.until <= self._now
+            ]
             for waiter in due:
                 self._waiters.remove(waiter)
                 waiter.is_over = True

@@ -52,6 +52,7 @@ class FakeClient:
         self._asked: Counter[str] = Counter()
         self.heard: Inbox[bytes] = Inbox()
         self._all: list[bytes] = []
+        self._fences = 0
         self._is_stdin_open = True
         self._is_breaking = False
         self._may_read = threading.Event()
@@ -122,6 +123,18 @@ class FakeClient:
         assert frame is not None, line
         assert frame.pop("jsonrpc") == "2.0", line
         return frame
+
+    def heard_so_far(self) -> list[dict[str, Any]]:
+        """Every frame that was written before this call and that nobody took.
+
+        The answer of a ping goes the same way, through the output and both ends of the pipe.
+        """
+        self._fences += 1
+        fence = f"fence {self._fences}"
+        self.send(id=fence, method="ping")
+        pong = self.heard.take_where(lambda line: (parse_or_none(line) or {}).get("id") == fence)
+        assert pong is not None, "no ping is answered any more"
+        return [json.loads(line) for line in self.heard.so_far()]
 
     def ask(self, request_id: int | str, method: str, **params: Any) -> dict[str, Any]:
         """A request and the very next frame."""

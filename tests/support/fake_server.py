@@ -37,6 +37,7 @@ class FakeRun:
         self.checker = checker  # of its own: ids begin anew with each run
         self._receiver = receiver
         self._outbox: list[bytes] = []
+        self._is_flushing = threading.Lock()  # guards the outbox while it is emptied
         self.is_started = False
         self.stopped = threading.Event()
         self.killed = threading.Event()
@@ -56,13 +57,16 @@ class FakeRun:
         self._outbox.append(b"".join(pieces))
 
     def flush(self) -> None:
-        while self._outbox:
-            frame = self._outbox.pop(0)
-            assert frame.endswith(b"\n"), frame
-            assert frame.count(b"\n") == 1, frame
-            if self.checker is not None:
-                self.checker.check("to_server", frame)
-            self._server.heard.put(frame[:-1])
+        with self._is_flushing:  # the reader, workers and the owner flush at the same time
+            while self._outbox:
+                self._write(self._outbox.pop(0))
+
+    def _write(self, frame: bytes) -> None:
+        assert frame.endswith(b"\n"), frame
+        assert frame.count(b"\n") == 1, frame
+        if self.checker is not None:
+            self.checker.check("to_server", frame)
+        self._server.heard.put(frame[:-1])
 
     def stop(self) -> None:
         if not self._server.may_stop.wait(WAIT_SECONDS):
@@ -136,9 +140,17 @@ class FakeServer:
         """A complete result for a request that was heard."""
         self.say(id=request["id"], result={"resultType": "complete", **result})
 
-    def hear(self) -> dict[str, Any]:
-        """The next frame of the bridge."""
-        line = self.heard.take()
+    def heard_so_far(self) -> list[dict[str, Any]]:
+        """Every frame that was flushed before this call and that nobody took: no thread and no
+        pipe lies between.
+        """
+        return [json.loads(line) for line in self.heard.so_far()]
+
+    def hear(self, method: str = "") -> dict[str, Any]:
+        """The next frame of the bridge, or the next one of this method."""
+        line = self.heard.take_where(
+            lambda line: not method or (parse_or_none(line) or {}).get("method") == method
+        )
         assert line is not None, "the server hears nothing more"
         frame = parse_or_none(line)
         assert frame is not None, line

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import threading
@@ -27,6 +28,7 @@ INITIALIZE: dict[str, Any] = {
     "capabilities": {},
     "clientInfo": {"name": "client", "version": "1"},
 }
+_numbers: Final = itertools.count(1)
 LOG_LINE: Final = re.compile(r"mcp-bridge-vscode: (\w+): (error|warning|info|debug): (.*)")
 
 
@@ -57,8 +59,18 @@ class RunningLog:
     def heard(self, text: str) -> str:
         """The first line, of those that nobody took yet, that has this text in it."""
         line = self.lines.take_where(lambda line: text in line.decode())
-        assert line is not None, f"no log line has {text!r} in it, but: {self.lines.rest()}"
+        assert line is not None, f"no log line has {text!r} in it, but: {self.lines.so_far()}"
         return line.decode()
+
+    def logged(self) -> list[bytes]:
+        """Every line that was logged before this call and that nobody took.
+
+        The log's own thread writes, and a thread of ours reads: a last line goes the same way.
+        """
+        text = f"fence {next(_numbers)}"
+        self.writer.error("test", text)
+        self.heard(f"test: error: {text}")
+        return self.lines.so_far()
 
     def release(self) -> None:
         self.writer.close(WAIT_SECONDS)
@@ -129,6 +141,7 @@ class RunningBridge:
         assert not self._thread.is_alive(), "the bridge does not end"
         self.wait_exit()
         self.client.release()
+        self.server.heard.end()
         self.stderr.release()
         faults = self.client.faults() + self.server.problems()
         if self.checker is not None:

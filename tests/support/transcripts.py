@@ -362,7 +362,7 @@ class Play:
 
         lines = self._bridge.stderr.lines
         if lines.take_where(is_wanted) is None:
-            rest = b"\n".join(lines.rest()).decode()
+            rest = b"\n".join(lines.so_far()).decode()
             assert self._may_update, f"the log has no such line:\n{rest}"
             self.changed[step] = ""
 

@@ -60,9 +60,17 @@ class Inbox(Generic[Item]):
 
     def wait_end(self) -> None:
         with self._changed:
-            assert self._changed.wait_for(lambda: self._is_ended, WAIT_SECONDS)
+            is_ended = self._changed.wait_for(lambda: self._is_ended, WAIT_SECONDS)
+        assert is_ended, f"more may come after: {self.so_far()}"
 
     def rest(self) -> list[Item]:
-        """What nobody has taken yet."""
+        """What nobody has taken, once nothing comes any more."""
+        self.wait_end()
+        return self.so_far()
+
+    def so_far(self) -> list[Item]:
+        """What nobody has taken yet. More may be on its way: that nothing else has come, this
+        proves only after something that came on the same way later.
+        """
         with self._changed:
             return list(self._items)

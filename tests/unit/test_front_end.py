@@ -256,7 +256,7 @@ def test_the_reader_goes_on_while_nobody_reads_stdout() -> None:
 def test_an_unfinished_last_line_has_no_effect(ready: RunningBridge) -> None:
     ready.client.send_raw(b'{"jsonrpc":"2.0","id":1,"method":"ping"}')
     ready.client.close()
-    ready.wait_exit()
+    ready.release()
     assert ready.client.heard.rest() == []
 
 

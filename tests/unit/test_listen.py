@@ -36,23 +36,27 @@ LOSSES: Final = (Cause.TIMEOUT, Cause.TRANSPORT_FAILED, Cause.TOO_MANY_REQUESTS)
 
 
 class OwnerClock(FakeClock):
-    """A fake clock that knows whether the one thread that waits by it is asleep."""
+    """A fake clock that one thread waits by. It sleeps from the moment in which it begins to wait
+    until it has woken up, or the moment has come that it waits for.
+    """
 
     def __init__(self) -> None:
         super().__init__()
-        self.is_asleep = False
-        self.until: float | None = None
+        self.waits = 0  # so often it has begun to wait
 
     def wait(self, event: product.Signal, until: float | None) -> bool:
-        self.until, self.is_asleep = until, True
-        is_set = super().wait(event, until)
-        self.is_asleep = False
-        return is_set
+        self.waits += 1
+        return super().wait(event, until)
 
-    def advance(self, seconds: float) -> None:
-        if self.until is not None and self.until <= self.now() + seconds:
-            self.is_asleep = False  # in a moment
-        super().advance(seconds)
+    def is_asleep(self) -> bool:
+        with self._lock:
+            return bool(self._waiters)
+
+    def sleeps_until(self) -> float | None:
+        """None: it waits for a signal alone."""
+        with self._lock:
+            (waiter,) = self._waiters
+            return waiter.until
 
 
 class Stream:
@@ -158,7 +162,6 @@ class Listening:
         self.crashes: list[BaseException] = []
         self._streams: list[Stream] = []
         self._seen = 0
-        self._is_started = False
         self.listener = product.Listener(
             connection=self,
             write_from=self._write_from,
@@ -243,7 +246,6 @@ class Listening:
 
     def start(self) -> Stream:
         """The owner runs; its first stream."""
-        self._is_started = True
         self.listener.start()
         return self.opened()
 
@@ -262,10 +264,16 @@ class Listening:
         return stream
 
     def settle(self) -> None:
-        """The owner has done all there is to do, and sleeps."""
-        if self._is_started:
-            said, clock = self.listener._said, self.clock
-            until(lambda: not said and clock.is_asleep, "the sleep of the owner")
+        """The owner has done all there is to do, and sleeps or has ended; or there is none.
+
+        What is said leaves the queue after the owner has woken up. So the order matters here: it
+        is asleep again when the queue is found empty first.
+        """
+        said, clock, ended = self.listener._said, self.clock, self.listener._finished
+        if self.listener._start_once.is_over():
+            until(
+                lambda: ended.is_set() or (not said and clock.is_asleep()), "the sleep of the owner"
+            )
 
     def opened(self) -> Stream:
         """The one stream that the owner has opened since."""
@@ -291,13 +299,14 @@ class Listening:
     def is_silent(self) -> bool:
         """The owner waits for nothing but words."""
         self.settle()
-        return self.clock.until is None
+        return self.clock.sleeps_until() is None
 
     def look(self) -> None:
         """The reader has cancelled some request; the owner has looked."""
         self.settle()
-        self.clock.is_asleep = False  # in a moment
+        before = self.clock.waits
         self.listener.look()
+        until(lambda: self.clock.waits > before, "the look of the owner")
         self.settle()
 
     def stop(self) -> None:
@@ -476,7 +485,7 @@ def test_a_uri_that_is_not_honoured_is_answered_and_warned_of_once(listening: Li
         listening.change(f"a\n{number}")
         listening.opened().acknowledge(toolsListChanged=True)
         assert listening.hears() == [f"+a\n{number}"]
-    lines = [line for line in listening.stderr.lines.rest() if b"sends no updates" in line]
+    lines = [line for line in listening.stderr.logged() if b"sends no updates" in line]
     warned = [line for line in lines if b": warning: " in line]
     assert [line.rpartition(b"resource ")[2] for line in warned] == [b"a 0", b"a 1"]
 
@@ -489,7 +498,7 @@ def test_an_acknowledgment_that_says_nothing_honours_all(listening: Listening) -
     listening.change("a")
     listening.opened().say(ACKNOWLEDGED)
     assert listening.hears() == ["+a"]
-    assert not [line for line in listening.stderr.lines.rest() if b"no updates" in line]
+    assert not [line for line in listening.stderr.logged() if b"no updates" in line]
 
 
 # The ends of a stream -----------------------------------------------------------------
@@ -601,7 +610,7 @@ def test_the_end_of_the_server_is_the_end_of_listening(listening: Listening, cau
     listening.open_stream().fail(cause)
     assert listening.is_silent()
     assert listening.opens_nothing()
-    assert not [line for line in listening.stderr.lines.rest() if b": warning: " in line]
+    assert not [line for line in listening.stderr.logged() if b": warning: " in line]
 
 
 @requirement("listen.ends")

@@ -360,7 +360,7 @@ def test_a_large_state_is_not_copied_and_stands_in_no_line_of_the_log(world: Wor
         assert piece.obj is reply.line
         assert piece == b'"requestState":' + state
     world.log.heard("asked for input in 10 rounds")
-    assert b"secret" not in b"".join(world.log.lines.rest())
+    assert b"secret" not in b"".join(world.log.logged())
 
 
 @requirement("questions.round-checks", "errors.too_many_input_requests")
@@ -424,7 +424,7 @@ def test_the_last_round_puts_no_question(log: RunningLog) -> None:
 def test_a_refused_url_is_in_no_line_of_the_log(world: World) -> None:
     world.run(asks({"u": url("javascript:secret")}), DONE)
     assert "secret" not in world.log.heard("input request 'u': the bridge refused the URL")
-    assert b"secret" not in b"".join(world.log.lines.rest())
+    assert b"secret" not in b"".join(world.log.logged())
     assert world.members(0)["inputResponses"] == {"u": DECLINE}
     assert world.notes == []
 
@@ -555,6 +555,7 @@ def test_no_thread_and_no_entry_is_left_of_an_open_question(
     asking.wait_exit()
     assert asking.bridge._pending._waiting == {}
     assert asking.bridge._slots._busy == set()
+    asking.release()
     assert asking.client.heard.rest() == []
 
 
@@ -569,9 +570,7 @@ def test_a_question_in_the_moment_of_the_cancellation_is_taken_back_or_never_put
     asked = {"resultType": "input_required", "inputRequests": {"f": FORM}}
     for number in range(100):
         bridge.client.send(id=number, method="tools/call", params={"name": "t"})
-        call = bridge.server.hear()
-        while call["method"] != "tools/call" or "inputResponses" in call["params"]:
-            call = bridge.server.hear()
+        call = bridge.server.hear("tools/call")
         gate = threading.Barrier(2)
 
         def cancel(number: int = number, gate: threading.Barrier = gate) -> None:
@@ -584,7 +583,7 @@ def test_a_question_in_the_moment_of_the_cancellation_is_taken_back_or_never_put
         bridge.server.say(id=call["id"], result=asked)
         thread.join(WAIT_SECONDS)
         until(lambda: not bridge.bridge._slots._busy, "the end of the call")
-    heard = [json.loads(line) for line in bridge.client.heard.rest()]
+    heard = bridge.client.heard_so_far()
     put = [one["id"] for one in heard if one["method"] == "elicitation/create"]
     off = [one["params"]["requestId"] for one in heard if one["method"] != "elicitation/create"]
     assert put == off  # what went out was taken back, and nothing else
