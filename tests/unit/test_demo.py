@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import queue
 import subprocess
 import sys
 import threading
@@ -16,6 +15,7 @@ import pytest
 
 import mcp_bridge_vscode as bridge
 from tests.support.parts import need_peer_python
+from tests.support.waits import Inbox
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,8 +36,9 @@ class Demo:
     def __init__(self) -> None:
         server_in, self.to_server = os.pipe()
         self.from_server, server_out = os.pipe()
-        self.lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
-        self.descriptors = [server_in, self.from_server, server_out]
+        self.lines: Inbox[bytes] = Inbox()
+        self.descriptors = [server_in, self.from_server]
+        self.server_out = server_out
         self.last_id = 0
         run = bridge.DemoServer(server_in, server_out).run
         self.server = threading.Thread(target=run, daemon=True)
@@ -49,6 +50,7 @@ class Demo:
         with os.fdopen(os.dup(self.from_server), "rb") as stream:
             for line in stream:
                 self.lines.put(line)
+        self.lines.end()
 
     def write(self, line: bytes) -> None:
         os.write(self.to_server, line + b"\n")
@@ -62,7 +64,9 @@ class Demo:
         return self.last_id
 
     def hear(self) -> Any:
-        return json.loads(self.lines.get(timeout=WAIT))
+        line = self.lines.take()
+        assert line is not None, "the client hears nothing more"
+        return json.loads(line)
 
     def ask(self, method: str, **params: Any) -> Any:
         """The result of a request that has no notifications."""
@@ -115,9 +119,17 @@ class Demo:
         return [(m["method"].split("/", 1)[1], m["params"]["_meta"][key]) for m in heard[:-1]]
 
     def close_input(self) -> None:
+        """The server has ended, and all it said has been read."""
         os.close(self.to_server)
         self.server.join(WAIT)
         assert not self.server.is_alive()
+        for thread in threading.enumerate():
+            if thread.name.startswith("demo "):
+                thread.join(WAIT)
+                assert not thread.is_alive()
+        os.close(self.server_out)
+        self.reader.join(WAIT)
+        assert not self.reader.is_alive()
 
 
 @pytest.fixture
@@ -126,9 +138,6 @@ def demo() -> Iterator[Demo]:
     yield it
     if it.server.is_alive():
         it.close_input()
-    os.close(it.descriptors.pop())  # what the server wrote to: the reader ends
-    it.reader.join(WAIT)
-    assert not it.reader.is_alive()
     for descriptor in it.descriptors:
         os.close(descriptor)
 
@@ -250,18 +259,15 @@ def test_others_are_answered_while_slow_runs_and_a_cancelled_one_never_is(demo: 
     demo.write(json.dumps({**note, "params": {"requestId": [1]}}).encode())
     assert text(demo.call("echo", text="after")) == "after"
     demo.close_input()
-    assert demo.lines.empty()
+    assert demo.lines.rest() == []
 
 
 def test_the_end_of_the_input_cancels_what_runs(demo: Demo) -> None:
-    before = threading.active_count()
-    demo.say("tools/call", name="slow", arguments={"seconds": 3000})
+    number = demo.say("tools/call", name="slow", arguments={"seconds": 3000})
     demo.call("echo", text="slow has begun")
-    demo.close_input()
-    for thread in threading.enumerate():
-        if thread.name.startswith("demo "):
-            thread.join(WAIT)
-    assert threading.active_count() < before + 1
+    assert f"demo {number}" in {thread.name for thread in threading.enumerate()}
+    demo.close_input()  # which waits for its thread
+    assert demo.lines.rest() == []
 
 
 ACCEPT = {"action": "accept"}
@@ -470,7 +476,7 @@ def test_the_end_of_the_input_ends_the_streams_that_are_open(demo: Demo) -> None
     demo.close_input()
     end = {"resultType": "complete", "_meta": {f"{PREFIX}subscriptionId": stays}}
     assert demo.hear() == {"jsonrpc": "2.0", "id": stays, "result": end}
-    assert demo.lines.empty()
+    assert demo.lines.rest() == []
 
 
 def test_the_tool_extra_comes_and_goes(demo: Demo) -> None:
@@ -545,8 +551,7 @@ def test_all_that_it_says_is_valid_by_the_official_types(demo: Demo) -> None:
         heard.append(demo.hear())
         waiting.discard(heard[-1].get("id"))
     demo.close_input()
-    while not demo.lines.empty():
-        heard.append(demo.hear())
+    heard += [json.loads(line) for line in demo.lines.rest()]
     lines = [json.dumps([methods.get(frame.get("id")), frame]) for frame in heard]
     subprocess.run(  # noqa: S603 - the Python of the tests
         [python, "-c", VALIDATE], input="\n".join(lines), text=True, check=True, timeout=WAIT
