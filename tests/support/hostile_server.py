@@ -29,6 +29,7 @@ The tools (`tools/call`); each answers its request but for those that say otherw
 from __future__ import annotations
 
 import argparse
+import contextlib
 import hashlib
 import json
 import os
@@ -38,7 +39,7 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from typing import Any
 
     JsonObject = dict[str, Any]
@@ -49,23 +50,37 @@ CHUNK = b"x" * 65536
 SHOWN_BYTES = 20_000  # of a line that is told at the control; a longer one without its arguments
 
 
+@contextlib.contextmanager
+def term_held_back() -> Iterator[None]:
+    """A SIGTERM has its effect after the block."""
+    if os.name == "nt":
+        yield
+        return
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    yield
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+
+
 class Control:
     """The connection to the test; without a port, nothing."""
 
-    def __init__(self, port: int, role: str) -> None:
+    def __init__(self, port: int, role: str, *, tells_of_term: bool) -> None:
         self._socket = None
         self._port = port
         self._rest = b""
         if port:
             self._socket = socket.create_connection(("127.0.0.1", port))
+        with term_held_back():  # whoever hears the role may rely on what becomes of a SIGTERM
+            if tells_of_term:
+                signal.signal(signal.SIGTERM, lambda *_: self.tell(done="SIGTERM"))
             group, session = (os.getpgrp(), os.getsid(0)) if os.name != "nt" else (0, 0)
             self.tell(role=role, pid=os.getpid(), parent=os.getppid(), group=group, session=session)
 
-    def for_another(self, role: str) -> Control:
+    def for_another(self, role: str, *, tells_of_term: bool) -> Control:
         """The connection of a process that was forked just now."""
         if self._socket is not None:
             self._socket.close()
-        return Control(self._port, role)
+        return Control(self._port, role, tells_of_term=tells_of_term)
 
     def tell(self, **event: object) -> None:
         if self._socket is not None:
@@ -304,12 +319,8 @@ def start_grandchild(kind: str, control: Control) -> None:
     os.close(0)
     if "stdout" not in words:
         os.close(1)
-    control = control.for_another("grandchild")
-    if "deaf" in words:
-        signal.signal(signal.SIGTERM, lambda *_: control.tell(done="SIGTERM"))
-    else:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    control.live_on()
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    control.for_another("grandchild", tells_of_term="deaf" in words).live_on()
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -343,9 +354,7 @@ def parse_arguments() -> argparse.Namespace:
 
 def main() -> None:
     options = parse_arguments()
-    control = Control(options.control, "server")
-    if options.ignore_term:
-        signal.signal(signal.SIGTERM, lambda *_: control.tell(done="SIGTERM"))
+    control = Control(options.control, "server", tells_of_term=options.ignore_term)
     if options.last_words:
         write_all(2, options.last_words.encode() + b"\n")
     if options.exit_at_start is not None:

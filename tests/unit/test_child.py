@@ -20,7 +20,9 @@ from typing import Any, Final
 import pytest
 
 import mcp_bridge_vscode as bridge
+from tests.support.clock import FakeClock
 from tests.support.processes import HOSTILE, ISOLATED, WAIT_SECONDS, Control
+from tests.support.waits import until
 
 SHELL: Final = r"C:\Windows\System32\cmd.exe"
 START: Final = f'"{SHELL}" /d /e:on /v:off /s /c '
@@ -457,19 +459,21 @@ class Heard:
 
 
 class Run:
-    """A child of this process, with short graces."""
+    """A child of this process. Its graces are over when the test says so."""
 
     def __init__(self, *flags: str) -> None:
+        self._ends_with_its_input = "--ignore-eof" not in flags
+        self.clock = FakeClock()
         self.control = Control()
         self.heard = Heard()
         self.crashes: list[BaseException] = []
         command = [sys.executable, *ISOLATED, str(HOSTILE), "--control", str(self.control.port)]
-        limits = bridge.LIMITS.replace(grace_seconds=0.2)
+        limits = bridge.LIMITS.replace(grace_seconds=WAIT_SECONDS)
         self.child = bridge.Child(
             [*command, *flags],
             self.heard,
             limits=limits,
-            clock=bridge.Clock(),
+            clock=self.clock,
             log=bridge.Log(os.open(os.devnull, os.O_WRONLY), bridge.LogLevel.DEBUG, limits),
             run_worker=lambda job: threading.Thread(target=job, daemon=True).start(),
             on_crash=lambda _, error: self.crashes.append(error),
@@ -479,7 +483,16 @@ class Run:
 
     def end(self) -> str:
         """It is stopped, gone and reaped; returns the status that was told."""
-        self.child.stop()
+        stop = threading.Thread(target=self.child.stop, daemon=True)
+        stop.start()
+        if self._ends_with_its_input:  # however long it takes
+            assert self.heard.ended.wait(WAIT_SECONDS)
+
+        def is_over() -> bool:
+            self.clock.advance(WAIT_SECONDS)  # the grace is over, and the next one
+            return not stop.is_alive()
+
+        until(is_over, "the end of the stop")
         self.server.wait_gone()
         assert self.heard.ended.wait(WAIT_SECONDS)
         for life in self.control.lives.items():
