@@ -125,9 +125,8 @@ def test_large_requests_to_a_server_that_does_not_read_can_be_cancelled() -> Non
             bridge.cancel(key)
         assert bridge.ask("ping")["result"] == {}
         bridge.server().say("read")
-        bridge.echo("again")
-        cancelled = bridge.server().heard("notifications/cancelled")
-        whole = bridge.server().heard("a long line")
+        cancelled = bridge.server_heard("notifications/cancelled")
+        whole = bridge.server_heard("a long line")
         assert len(cancelled) == len(whole) == 8
         answered = {frame.key() for frame in bridge.frames.items()}
         assert not answered & {json.dumps(key) for key in large}
@@ -185,10 +184,9 @@ def test_two_messages_at_the_limit_in_one_write_pass_and_a_longer_one_is_refused
             assert text_of(bridge.answer(key)).strip("z") == ""
         assert cause_of(bridge.answer(13)) == "line_too_long"
         assert text_of(bridge.answer(14)).strip("z") == ""
-        assert [event["bytes"] > MIB - 300 for event in bridge.server().heard("a long line")] == [
-            True,
-            True,
-        ]
+        sizes = [event["bytes"] for event in bridge.server_heard("a long line")]
+        assert len(sizes) == 2
+        assert min(sizes) > MIB - 300
 
 
 def test_the_limit_is_the_line_and_not_one_byte_less() -> None:
@@ -199,7 +197,7 @@ def test_the_limit_is_the_line_and_not_one_byte_less() -> None:
         answers = [bridge.answer(11), bridge.answer(12)]
         # Its answer is a little longer than the limit, so the server's line is refused, not ours.
         assert {cause_of(answer) for answer in answers} == {"invalid_response"}
-        digests = [event["digest"] for event in bridge.server().heard("a long line")]
+        digests = [event["digest"] for event in bridge.server_heard("a long line")]
         assert len(digests) == len(set(digests)) == 2
 
 
@@ -242,8 +240,8 @@ def test_a_server_gets_each_byte_of_an_argument() -> None:
         bridge.initialize()
         bridge.write(frame + line + b"}}\n")
         assert text_of(bridge.answer(9)) == text
-        [event] = bridge.server().heard("a long line")
-        discover = bridge.server().heard("server/discover")[0]["line"]
+        [event] = bridge.server_heard("a long line")
+        discover = bridge.server_heard("server/discover")[0]["line"]
         meta = discover[discover.index('"_meta"') : -len("}}")]
         sent = f'{{"jsonrpc":"2.0","id":{event["id"]},"method":"tools/call","params":{{{meta}'
         wanted = sent.encode() + b',"name":"echo","arguments":' + line + b"}}"

@@ -124,8 +124,8 @@ def test_requests_of_the_server_reach_nobody_and_are_not_answered() -> None:
         bridge.cancel(key)
         assert bridge.ask("ping")["result"] == {}
         assert bridge.end() == 0
-        assert all(frame.key() for frame in bridge.frames.items()), "answers and nothing else"
-        heard = {event["heard"] for event in bridge.server().events.items() if "heard" in event}
+        assert all(frame.key() for frame in bridge.frames.whole()), "answers and nothing else"
+        heard = {event["heard"] for event in bridge.server().events.whole() if "heard" in event}
         assert heard <= {"server/discover", "tools/call", "notifications/cancelled"}
         warnings = [line for line in own_lines(bridge) if ": warning: " in line]
         assert len(warnings) == 1

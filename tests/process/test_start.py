@@ -98,7 +98,7 @@ def test_nothing_is_imported_from_the_working_directory(tmp_path: Path) -> None:
 def test_a_closed_stdin_is_the_end_of_the_input() -> None:
     with Bridge(closed=(0,)) as bridge:
         assert bridge.wait() == 0
-        assert not bridge.control.lives.items()
+        assert not bridge.lives()
 
 
 @pytest.mark.parametrize("closed", [(1,), (1, 2)], ids=["stdout", "stdout and stderr"])
@@ -106,9 +106,8 @@ def test_a_closed_stdout_ends_the_bridge_and_reaches_nobody_else(closed: tuple[i
     with Bridge(closed=closed) as bridge:
         bridge.send_initialize()
         assert bridge.wait() == 0
-        assert [event.get("heard") for event in bridge.server().events.items()[1:2]] == [
-            "server/discover"
-        ]
+        _, first, *_ = bridge.server().events.whole()
+        assert first["heard"] == "server/discover"
 
 
 def test_a_closed_stderr_costs_the_log_lines_only() -> None:
@@ -142,7 +141,7 @@ def test_the_end_of_stdin_before_any_message_is_exit_code_0_and_starts_nothing()
     with Bridge() as bridge:
         assert bridge.end() == 0
         assert bridge.stderr() == b""
-        assert not bridge.control.lives.items()
+        assert not bridge.lives()
 
 
 def test_the_loss_of_the_server_is_exit_code_1() -> None:

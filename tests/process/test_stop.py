@@ -63,8 +63,7 @@ def test_a_stop_ends_bridge_and_server_with_exit_code_0(
             bridge.close_stdin()
         assert bridge.wait() == 0
         bridge.wait_gone()
-        assert bridge.frames.wait_end()
-        assert len(bridge.frames.items()) == answered, "what is in flight is not answered"
+        assert len(bridge.frames.whole()) == answered, "what is in flight is not answered"
 
 
 def test_the_server_hears_that_a_call_in_flight_is_cancelled_when_the_client_goes() -> None:
@@ -72,15 +71,16 @@ def test_the_server_hears_that_a_call_in_flight_is_cancelled_when_the_client_goe
         call_in_flight(bridge)
         bridge.close_stdin()
         assert bridge.wait() == 0
-        [told] = [event["line"] for event in bridge.server().heard("notifications/cancelled")]
-        assert '"requestId":2' in told.replace(" ", "")
+        events = bridge.server().events.whole()
+        [told] = [one for one in events if one.get("heard") == "notifications/cancelled"]
+        assert '"requestId":2' in told["line"].replace(" ", "")
 
 
 def test_the_server_sees_the_end_of_its_stdin_before_any_signal() -> None:
     with Bridge("--ignore-term") as bridge:
         idle(bridge)
         assert bridge.end() == 0
-        told = [event.get("done") for event in bridge.server().events.items() if "done" in event]
+        told = [event.get("done") for event in bridge.server().events.whole() if "done" in event]
         assert told == ["stdin"]
 
 
@@ -140,13 +140,14 @@ def test_a_helper_that_holds_the_stdout_of_a_server_that_has_gone_costs_no_grace
 def test_a_second_signal_ends_a_stubborn_server_before_its_graces_are_over() -> None:
     with Bridge(*STUBBORN, "--grandchild", "deaf") as bridge:
         call_in_flight(bridge)
+        helper = bridge.grandchild()
         bridge.signal(signal.SIGTERM)
         bridge.server().hear(done="stdin")  # the stop has begun
         bridge.signal(signal.SIGTERM)
         assert bridge.wait() == 0
         bridge.wait_gone()
-        for life in (bridge.server(), bridge.grandchild()):
-            assert "SIGTERM" not in [event.get("done") for event in life.events.items()]
+        for life in (bridge.server(), helper):
+            assert "SIGTERM" not in [event.get("done") for event in life.events.whole()]
 
 
 def test_a_second_signal_ends_a_helper_whose_server_has_gone_already() -> None:
@@ -256,5 +257,5 @@ def test_five_hundred_calls_start_one_server() -> None:
             assert text_of(bridge.answer(key)) == str(number)
         for number in range(300):
             bridge.echo(str(number))
-        assert len(bridge.control.lives.items()) == 1
         assert bridge.end() == 0
+        assert [life.role for life in bridge.lives()] == ["server"]

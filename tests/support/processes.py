@@ -40,6 +40,7 @@ PRODUCT: Final = ROOT / "mcp_bridge_vscode.py"
 HOSTILE: Final = Path(__file__).resolve().parent / "hostile_server.py"
 ISOLATED: Final = ("-I", "-S", "-E")
 PROGRAM: Final = (sys.executable, *ISOLATED, str(PRODUCT))
+FENCE: Final = "fence"
 CLIENT: Final = {"name": "test", "version": "1"}
 LARGEST_CHECKED: Final = 100_000  # bytes of a frame that goes to the checker of the official types
 
@@ -78,8 +79,14 @@ class Log:
             self._changed.notify_all()
 
     def items(self) -> list[Any]:
+        """So far; more may be on its way."""
         with self._changed:
             return list(self._items)
+
+    def whole(self) -> list[Any]:
+        """All of them, once nothing comes any more."""
+        assert self.wait_end(), f"more may come after: {self.items()[-5:]}"
+        return self.items()
 
     def find(self, is_wanted: Callable[[Any], bool]) -> Any:
         """The first item that is wanted; None when the log has ended or the wait is over."""
@@ -141,10 +148,6 @@ class Life:
         assert found is not None, f"{self.role} never told {wanted}: {self.events.items()[-5:]}"
         return found
 
-    def heard(self, method: str) -> list[Json]:
-        """The events of this method so far."""
-        return [event for event in self.events.items() if event.get("heard") == method]
-
     def wait_gone(self) -> None:
         assert self.events.wait_end(), f"the process {self.pid} ({self.role}) lives on"
 
@@ -172,6 +175,7 @@ class Control:
         self.port: int = self._listener.getsockname()[1]
         self.lives = Log()
         self._connections: list[Life] = []
+        self._fences = 0
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
@@ -200,6 +204,14 @@ class Control:
     def connections(self) -> list[Life]:
         """Every process that has connected, also one that has not said yet who it is."""
         return list(self._connections)
+
+    def wait_accepted(self) -> None:
+        """Whoever connected before this call is among the connections: they come in order."""
+        with socket.create_connection(("127.0.0.1", self.port)) as fence:
+            me = dict.fromkeys(("pid", "parent", "group", "session"), 0)
+            fence.sendall(json.dumps({"role": FENCE, **me}).encode() + b"\n")
+            self.life(FENCE, self._fences)
+        self._fences += 1
 
     def close(self) -> list[Life]:
         """Nobody can connect any more; returns whoever is still there."""
@@ -271,6 +283,7 @@ class Bridge:
         if reads:
             self._reads.set()
         self._last_id = 0
+        self._fences = 0
         self._sent: list[bytes] = []
         self.frames = Log()
         self._log = Log()
@@ -360,8 +373,7 @@ class Bridge:
 
     def stderr(self) -> bytes:
         """All of it, once nobody can write to it any more."""
-        assert self._log.wait_end(), "somebody still holds stderr"
-        return b"".join(self._log.items())
+        return b"".join(self._log.whole())
 
     def hear_log(self, text: str) -> str:
         """The first line of stderr with this text."""
@@ -446,6 +458,24 @@ class Bridge:
     def grandchild(self) -> Life:
         return self.control.life("grandchild")
 
+    def server_heard(self, method: str) -> list[Json]:
+        """The events of this method until now: the server tells of an echo after them.
+
+        What it answers comes another way than what it tells, and proves nothing of it.
+        """
+        self._fences += 1
+        fence = f"fence {self._fences}"
+        self.echo(fence)
+        events = self.server().events
+        assert events.find(lambda event: fence in event.get("line", "")), "it told of no echo"
+        return [event for event in events.items() if event.get("heard") == method]
+
+    def lives(self) -> list[Life]:
+        """Every process that was started and connected; nothing of them is left by now."""
+        assert self._log.wait_end(), "somebody still holds stderr"
+        self.wait_gone()
+        return [life for life in self.control.lives.items() if life.role != FENCE]
+
     # --- The end ----------------------------------------------------------------------------
 
     def close_stdin(self) -> None:
@@ -468,6 +498,7 @@ class Bridge:
     def wait_gone(self) -> None:
         """The bridge, its server and all that it started are gone."""
         self.wait()
+        self.control.wait_accepted()
         for life in self.control.connections():
             if life.role not in self._keeps:
                 life.wait_gone()
@@ -523,7 +554,7 @@ class Bridge:
 
     def _check_frames(self) -> None:
         """Stdout was JSON-RPC lines only, and no request was answered twice."""
-        frames = self.frames.items()
+        frames = self.frames.whole()
         problems = [frame.problem for frame in frames if frame.problem]
         assert not problems, problems
         keys = [frame.key() for frame in frames if frame.key() not in ("", "null")]
@@ -540,7 +571,7 @@ class Bridge:
             if len(frame.line) < LARGEST_CHECKED:
                 checker.check("to_client", frame.line)
         for life in self.control.lives.items():
-            for event in life.events.items():
+            for event in life.events.whole():
                 if "line" in event:
                     checker.check("to_server", event["line"].encode("utf-8", "surrogatepass"))
         problems = checker.problems()
