@@ -210,7 +210,8 @@ class Control:
         with socket.create_connection(("127.0.0.1", self.port)) as fence:
             me = dict.fromkeys(("pid", "parent", "group", "session"), 0)
             fence.sendall(json.dumps({"role": FENCE, **me}).encode() + b"\n")
-            self.life(FENCE, self._fences)
+            accepted = self.life(FENCE, self._fences)
+        accepted.wait_gone()
         self._fences += 1
 
     def close(self) -> list[Life]:
