@@ -237,9 +237,8 @@ class Limits:
 
     def __init__(self, **changes: float) -> None:
         for name, value in changes.items():
-            if not hasattr(type(self), name):
-                raise AttributeError(name)
-            object.__setattr__(self, name, value)
+            kind = type(getattr(type(self), name))
+            object.__setattr__(self, name, kind(value))
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"{name} is read only")
@@ -3858,7 +3857,7 @@ class FrontEnd:
 
     def run_reader(self) -> None:
         """Every line of the client is handled; returns at the end of the input."""
-        framer = LineFramer(int(self._limits.line_bytes), int(self._limits.edge_bytes))
+        framer = LineFramer(self._limits.line_bytes, self._limits.edge_bytes)
         while True:
             try:
                 chunk = read_some(self._descriptor)
@@ -3877,15 +3876,15 @@ class FrontEnd:
     def handle_line(self, line: bytes) -> None:
         """One line of the client has its effect."""
         try:
-            self._handle_frame(parse_frame(line, int(self._limits.client_depth)))
+            self._handle_frame(parse_frame(line, self._limits.client_depth))
         except (BridgeError, MemoryError) as error:
-            edge = int(self._limits.edge_bytes)
+            edge = self._limits.edge_bytes
             tail = line[-edge:] if len(line) > edge else b""
             self._refuse_line(bridge_error(error), line[:edge], tail)
 
     def _refuse_long_line(self, line: LongLine) -> None:
         if line.ended:
-            detail = f"limit: {int(self._limits.line_bytes)} bytes"
+            detail = f"limit: {self._limits.line_bytes} bytes"
             self._refuse_line(BridgeError(Cause.LINE_TOO_LONG, detail), line.head, line.tail)
 
     def _refuse_line(self, error: BridgeError, head: bytes, tail: bytes) -> None:
@@ -3920,7 +3919,7 @@ class FrontEnd:
     def _handle_notification(self, method: str, frame: RawObject) -> None:
         row = METHODS.get(method)
         if row is None or row.carried not in (Carried.NOTED, Carried.IGNORED):
-            shown = clean_text(method, int(self._limits.shown_text))
+            shown = clean_text(method, self._limits.shown_text)
             self._log.debug("bridge", f"ignored the notification {shown} of the client")
         elif method == "notifications/initialized":
             if self._lifecycle.state is State.READY:
@@ -4064,31 +4063,82 @@ class ProgressGate:
 
 
 class Slot:
-    """A client request until its outcome.
+    """A client request until its outcome; also what opening, rounds and listen know of it.
 
-    Threads: the reader makes it; who is first at `outcome` answers or cancels it. `exchange`
-    and `reservation` are set by the reader before the request goes out. `wake` changes once, when
+    Threads: the reader makes it; who is first at `outcome` answers or cancels it. `sent` and
+    `reservation` are set by the reader before the request goes out. `signal` changes once, when
     a worker takes the slot over: one that still attends to it is woken before and looks no more.
     """
 
     __slots__ = (
-        "cancelled_for", "exchange", "gate", "is_asking", "is_claimed", "meta", "outcome",
-        "request", "reservation", "started", "token", "wake",
+        "_slots", "cancelled_for", "gate", "has_progress", "is_added", "is_asking", "is_claimed",
+        "meta", "outcome", "request", "reservation", "sent", "signal", "started", "token", "uri",
     )  # fmt: skip
 
-    def __init__(self, request: ClientRequest, started: float) -> None:
+    def __init__(self, slots: Slots, request: ClientRequest, started: float) -> None:
+        self._slots = slots
         self.request = request
         self.started = started
         self.outcome = Once()
-        self.wake = Signal()  # of the worker that attends to it
+        self.signal = Signal()  # to the worker that attends to it
         self.gate: ProgressGate | None = None  # with a token alone
         self.meta = client_meta(request.params)
         self.token = progress_token(self.meta)
+        self.has_progress = self.token is not None
+        self.uri = ""  # of a change of the subscriptions
+        self.is_added = request.method == "resources/subscribe"
         self.cancelled_for: str | None = None  # the reason that the others hear
         self.is_asking = False  # set once, by the upstream reader: the rounds have a worker
         self.is_claimed = False  # set once, by its worker: it was first at `outcome`
-        self.exchange: Exchange | None = None
+        self.sent: Exchange | None = None
         self.reservation: Reservation | None = None
+
+    def is_over(self) -> bool:
+        """Has it been answered or cancelled?"""
+        return self.outcome.is_over()
+
+    def check_open(self) -> None:
+        """Somebody waits for the answer. Raises RequestOverError."""
+        if self.outcome.is_over():
+            raise RequestOverError
+
+    def claim(self) -> None:
+        """The answer that follows goes out, whatever comes. Raises RequestOverError."""
+        if not self.outcome.first():
+            raise RequestOverError
+        self.is_claimed = True
+
+    def end_reason(self) -> str | None:
+        """Why nobody waits any more."""
+        return self.cancelled_for
+
+    def wait(self, until: float) -> None:
+        """Somebody has called wake(), the request is over, or it is `until`."""
+        self._slots.wait(self.signal, until)
+
+    def wake(self) -> None:
+        """Who waits goes on."""
+        self.signal.set()
+
+    def exchange(self, call: UpstreamCall, limit: float) -> RawObject:
+        """The reply to a request. Raises BridgeError and RequestOverError."""
+        return self._slots.exchange(self, call, limit)
+
+    def frame_of(self, reply: RawObject) -> list[Piece]:
+        """The answer to the client that a reply makes. Raises BridgeError."""
+        return self._slots.frame_of(self.request, reply)
+
+    def take_answer(self) -> list[Piece] | None:
+        """Under the output lock: the frame that says that a change is done."""
+        return self._slots.take(self, build_response(self.request.raw_id, [b"{}"]))
+
+    def fail(self, error: BridgeError) -> None:
+        """The client has the error of the bridge."""
+        self._slots.answer(self, lambda: self._slots.frame_of(self.request, None, error))
+
+    def fail_with(self, reply: RawObject) -> None:
+        """The client has the error of the server."""
+        self._slots.answer(self, lambda: self.frame_of(reply))
 
 
 class Slots:
@@ -4143,12 +4193,13 @@ class Slots:
             uri = None if request.params is None else request.params.get_str("uri")
             if uri is None:
                 return BridgeError(Cause.INVALID_PARAMS, "uri is a text")
-        slot = Slot(request, self._clock.now())
+        slot = Slot(self, request, self._clock.now())
         self._in_flight[request.key] = slot
         if request.method == "initialize":
-            self._run_busy(slot, lambda: self._opening.run(WorkedSlot(self, slot)))
+            self._run_busy(slot, lambda: self._opening.run(slot))
         elif uri is not None:
-            self._request_change(SlotChange(self, slot, uri))
+            slot.uri = uri
+            self._request_change(slot)
         elif request.method == "tools/list" and not self.has_tools:
             frame = build_response(request.raw_id, [b'{"tools":[]}'])  # an error ends Copilot's use
             self._workers.run(lambda: self._answer_with(slot, frame))
@@ -4185,12 +4236,13 @@ class Slots:
 
         def run() -> None:
             try:
-                self._answer(slot, build)
+                self.answer(slot, build)
             finally:
                 self._busy.discard(slot)
                 if not self._busy:
                     self._emptied.set()
 
+        slot.signal = Signal()
         self._busy.add(slot)
         self._workers.run(run)
 
@@ -4200,7 +4252,7 @@ class Slots:
             return
         self._remove(slot)
         self._log.debug("bridge", f"no answer for {slot.request.shown()}: {reason}")
-        exchange = slot.exchange  # who settles it may let go of it at this very moment
+        exchange = slot.sent  # who settles it may let go of it at this very moment
         if exchange is not None:
             self._connection.abandon(exchange, reason, "cancelled")
         self._let_go(slot)
@@ -4212,13 +4264,13 @@ class Slots:
 
     def _let_go(self, slot: Slot) -> None:
         """The worker of the slot goes on and sees that there is an outcome, or never starts."""
-        slot.wake.set()
+        slot.signal.set()
         reservation, slot.reservation = slot.reservation, None
-        slot.exchange = None  # both hold functions that hold the slot
+        slot.sent = None  # both hold functions that hold the slot
         if reservation is not None:
             self._workers.release(reservation)
 
-    def _answer(
+    def answer(
         self, slot: Slot, build: Callable[[], list[Piece]], *, is_more: bool = False
     ) -> None:
         """The client has the frame that `build` makes, or an error; unless there is an outcome."""
@@ -4228,21 +4280,13 @@ class Slots:
             return
         except Exception as raised:  # noqa: BLE001  # each request has an answer, whatever happens
             frame = self._error_frame(slot.request, raised)
-        self._write_from(lambda: self._take(slot, frame), is_more=is_more)
+        self._write_from(lambda: self.take(slot, frame), is_more=is_more)
         self._let_go(slot)
 
-    def answer_change(self, slot: Slot) -> list[Piece] | None:
-        """Under the output lock: the frame that says that a change is done."""
-        return self._take(slot, build_response(slot.request.raw_id, [b"{}"]))
-
-    def fail_change(self, slot: Slot, error: BridgeError | None, reply: RawObject | None) -> None:
-        """The client has the error of the bridge, or that of the server."""
-        self._answer(slot, lambda: self.frame_of(slot.request, reply, error))
-
     def _answer_with(self, slot: Slot, frame: list[Piece]) -> None:
-        self._answer(slot, lambda: frame)
+        self.answer(slot, lambda: frame)
 
-    def _take(self, slot: Slot, frame: list[Piece]) -> list[Piece] | None:
+    def take(self, slot: Slot, frame: list[Piece]) -> list[Piece] | None:
         """Under the output lock: the frame, with the progress that still waits before it."""
         if not (slot.is_claimed or slot.outcome.first()):
             return None
@@ -4264,17 +4308,17 @@ class Slots:
             request.method,
             params_to_modern(request.params),
             meta=meta_to_modern(slot.meta),
-            has_progress=slot.token is not None,
+            has_progress=slot.has_progress,
             client_id=request.raw_id,
         )
         slot.reservation = self._workers.reserve(
             lambda: self._attend(slot), slot.started + self._limits.first_line_seconds
         )
         on_progress = None
-        if slot.token is not None:
-            slot.gate = ProgressGate(int(self._limits.progress_per_second))
+        if slot.has_progress:
+            slot.gate = ProgressGate(self._limits.progress_per_second)
             on_progress = self._progress_sink(slot)
-        slot.exchange = exchange = self._connection.prepare(
+        slot.sent = exchange = self._connection.prepare(
             call, lambda: self._handle_settled(slot), on_progress
         )
         try:
@@ -4290,7 +4334,7 @@ class Slots:
 
     def _handle_settled(self, slot: Slot) -> None:
         """On the upstream reader: the reply, or the failure, is the answer; or a worker asks."""
-        exchange = slot.exchange
+        exchange = slot.sent
         if exchange is None:
             return
         reply = exchange.reply
@@ -4302,9 +4346,9 @@ class Slots:
                 self._write_from(
                     lambda: None if slot.outcome.is_over() else gate.take_held(), is_more=True
                 )
-            self._run_busy(slot, lambda: self._rounds.run(WorkedSlot(self, slot), reply))
+            self._run_busy(slot, lambda: self._rounds.run(slot, reply))
         else:
-            self._answer(
+            self.answer(
                 slot, lambda: self.frame_of(slot.request, reply, exchange.failure), is_more=True
             )
 
@@ -4339,7 +4383,7 @@ class Slots:
                 waiting(slot.started)
             except BridgeError as raised:
                 frame = self._error_frame(slot.request, raised)
-                exchange = slot.exchange
+                exchange = slot.sent
                 if exchange is not None:
                     self._connection.abandon(exchange, "no response in time", "timeout")
                 self._answer_with(slot, frame)
@@ -4352,7 +4396,7 @@ class Slots:
         Given when the request went out, it raises BridgeError TIMEOUT at the limit.
         """
         lines = 0
-        wake = slot.wake
+        signal = slot.signal
 
         def wait(started: float) -> None:
             nonlocal lines
@@ -4362,7 +4406,7 @@ class Slots:
             gate = slot.gate
             due = None if gate is None else gate.due
             if not is_over():
-                self._clock.wait(wake, min(until, line_at, until if due is None else due))
+                self._clock.wait(signal, min(until, line_at, until if due is None else due))
             now = self._clock.now()
             if is_over():
                 return
@@ -4402,14 +4446,14 @@ class Slots:
 
         self._write_from(produce, is_more=True)
         if gate.due is not None:
-            slot.wake.set()
+            slot.signal.set()
             reservation = slot.reservation
             if reservation is not None:
                 self._workers.start(reservation)  # so that what is held goes out when it is due
 
-    def wait(self, slot: Slot, until: float) -> None:
-        """The slot has been woken, or it is `until`."""
-        self._clock.wait(slot.wake, until)
+    def wait(self, signal: Signal, until: float) -> None:
+        """The signal was given, or it is `until`."""
+        self._clock.wait(signal, until)
 
     def exchange(self, slot: Slot, call: UpstreamCall, limit: float) -> RawObject:
         """The reply to one request, for which this worker waits.
@@ -4418,8 +4462,8 @@ class Slots:
         """
         waiting = self._waiting(slot, call.method, limit, slot.outcome.is_over)
         on_progress = self._progress_sink(slot) if call.has_progress else None
-        exchange = self._connection.prepare(call, slot.wake.set, on_progress)
-        slot.exchange = exchange
+        exchange = self._connection.prepare(call, slot.signal.set, on_progress)
+        slot.sent = exchange
         self._connection.send(exchange)
         self._connection.flush()
         while exchange.reply is None:
@@ -4436,79 +4480,6 @@ class Slots:
                     self._connection.abandon(exchange, "no response in time", "timeout")
                     raise
         return exchange.reply
-
-
-class WorkedSlot:
-    """A slot in the hands of a worker, as opening and rounds know it."""
-
-    __slots__ = ("_slot", "_slots", "has_progress", "meta", "request")
-
-    def __init__(self, slots: Slots, slot: Slot) -> None:
-        self._slots = slots
-        self._slot = slot
-        slot.wake = Signal()
-        self.request = slot.request
-        self.meta = slot.meta
-        self.has_progress = slot.token is not None
-
-    def check_open(self) -> None:
-        """Somebody waits for the answer. Raises RequestOverError."""
-        if self._slot.outcome.is_over():
-            raise RequestOverError
-
-    def claim(self) -> None:
-        """The answer that follows goes out, whatever comes. Raises RequestOverError."""
-        if not self._slot.outcome.first():
-            raise RequestOverError
-        self._slot.is_claimed = True
-
-    def end_reason(self) -> str | None:
-        """Why nobody waits any more."""
-        return self._slot.cancelled_for
-
-    def wait(self, until: float) -> None:
-        """Somebody has called wake(), the request is over, or it is `until`."""
-        self._slots.wait(self._slot, until)
-
-    def wake(self) -> None:
-        """Who waits goes on."""
-        self._slot.wake.set()
-
-    def exchange(self, call: UpstreamCall, limit: float) -> RawObject:
-        """The reply to a request. Raises BridgeError and RequestOverError."""
-        return self._slots.exchange(self._slot, call, limit)
-
-    def frame_of(self, reply: RawObject) -> list[Piece]:
-        """The answer to the client that a reply makes. Raises BridgeError."""
-        return self._slots.frame_of(self.request, reply)
-
-
-class SlotChange:
-    """A change of the subscriptions, as its slot hands it to listen."""
-
-    __slots__ = ("_slot", "_slots", "is_added", "uri")
-
-    def __init__(self, slots: Slots, slot: Slot, uri: str) -> None:
-        self._slots = slots
-        self._slot = slot
-        self.uri = uri
-        self.is_added = slot.request.method == "resources/subscribe"
-
-    def is_over(self) -> bool:
-        """Has it been cancelled?"""
-        return self._slot.outcome.is_over()
-
-    def take_answer(self) -> list[Piece] | None:
-        """Under the output lock: the frame that says it is done."""
-        return self._slots.answer_change(self._slot)
-
-    def fail(self, error: BridgeError) -> None:
-        """The client has the error."""
-        self._slots.fail_change(self._slot, error, None)
-
-    def fail_with(self, reply: RawObject) -> None:
-        """The client has the error of the server."""
-        self._slots.fail_change(self._slot, None, reply)
 
 
 # endregion
@@ -5101,7 +5072,7 @@ class Listener:
         self._abandon(old, "a newer stream took its place")
         for uri in stream.uris:
             if honoured is not None and uri not in honoured.uris:
-                shown = clean_text(uri, int(self._limits.shown_text))
+                shown = clean_text(uri, self._limits.shown_text)
                 text = f"the upstream server sends no updates of the resource {shown}"
                 self._log.warn_once("bridge", text, text)
 
@@ -5175,7 +5146,7 @@ class Listener:
             self._log.warning(
                 "bridge",
                 "the listen stream for a change of the subscriptions failed: error"
-                f" {code}: {clean_text(message, int(self._limits.shown_text))}",
+                f" {code}: {clean_text(message, self._limits.shown_text)}",
             )
             stream.change.fail_with(reply)
             self._resume()
@@ -5184,7 +5155,7 @@ class Listener:
         self._log.warning(
             "bridge",
             f"the upstream server refused the listen stream with the error {code}:"
-            f" {clean_text(message, int(self._limits.shown_text))}. The bridge sends no more list"
+            f" {clean_text(message, self._limits.shown_text)}. The bridge sends no more list"
             " changes.",
         )
 
@@ -5464,7 +5435,7 @@ class ServerReader:
     def handle_line(self, line: bytes) -> None:
         """A reply wakes its slot, progress goes to the client, the rest is dropped."""
         try:
-            frame = parse_frame(line, int(self._limits.server_depth))
+            frame = parse_frame(line, self._limits.server_depth)
         except (BridgeError, MemoryError) as error:
             self._drop_line(line, bridge_error(error))
             return
@@ -5485,7 +5456,7 @@ class ServerReader:
         if not line.ended:
             self._log.warning(
                 "mcp_router",
-                f"dropped a line of the server of more than {int(self._limits.line_bytes)} bytes"
+                f"dropped a line of the server of more than {self._limits.line_bytes} bytes"
                 " (--max-line-bytes)",
             )
         raw_id = recover_id(line.head, line.tail if line.ended else b"")
@@ -5569,8 +5540,8 @@ class ServerReader:
 
     def _drop_line(self, line: bytes, error: BridgeError) -> None:
         """A banner or a broken frame: said, never passed on."""
-        edge = int(self._limits.edge_bytes)
-        start = line[: int(self._limits.shown_bytes)].decode("utf-8", "replace")
+        edge = self._limits.edge_bytes
+        start = line[: self._limits.shown_bytes].decode("utf-8", "replace")
         self._log.warning(
             "mcp_router",
             f"dropped a line of the server that is no message ({error.cause.value}): the server"
@@ -5893,7 +5864,7 @@ class Child:
         if process is None or process.stdout is None:
             return
         descriptor = process.stdout.fileno()
-        framer = LineFramer(int(self._limits.line_bytes), int(self._limits.edge_bytes))
+        framer = LineFramer(self._limits.line_bytes, self._limits.edge_bytes)
         while True:
             try:
                 chunk = os.read(descriptor, 1 << 16)

@@ -473,7 +473,7 @@ def test_the_reason_is_known_to_whoever_sees_that_the_request_is_over(
     told: list[dict[str, Any]] = []
 
     def remove_after_the_worker(one: product.Slot) -> None:
-        slot.wake.set()
+        slot.wake()
         told.append(asking.client.hear())
         remove(one)
 
@@ -489,12 +489,12 @@ class LettingGo(product.Slot):
 
     __slots__ = ("looks",)
 
-    def __init__(self, request: ClientRequest) -> None:
+    def __init__(self, slots: product.Slots, request: ClientRequest) -> None:
         self.looks: list[str] = []
-        super().__init__(request, 0.0)
+        super().__init__(slots, request, 0.0)
 
     def __getattribute__(self, name: str) -> Any:
-        if name == "exchange":
+        if name == "sent":
             self.looks.append(name)
             return object() if len(self.looks) == 1 else None
         return super().__getattribute__(name)
@@ -505,9 +505,9 @@ def test_a_cancellation_in_the_moment_of_the_reply_abandons_what_it_saw(
     ready: RunningBridge, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     request = ClientRequest(1, b"1", METHODS["tools/call"], None)
-    slot = LettingGo(request)
-    abandoned: list[object] = []
     slots = ready.bridge._slots
+    slot = LettingGo(slots, request)
+    abandoned: list[object] = []
     monkeypatch.setattr(slots._connection, "abandon", lambda one, *_: abandoned.append(one))
     slots._in_flight[1] = slot
     slots.cancel(1)

@@ -107,7 +107,7 @@ def test_an_initialize_cancelled_after_the_reply_of_the_server_is_never_half_don
     bridge: RunningBridge, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
     """The cancellation comes after the reply: there is an answer, or a new initialize works."""
-    owner = product.WorkedSlot if moment == "claim" else product.Connection
+    owner = product.Slot if moment == "claim" else product.Connection
     go_on = getattr(owner, moment)
 
     def cancel_and_go_on(*arguments: object) -> None:
