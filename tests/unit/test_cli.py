@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import json
 import os
 import re
 import signal
@@ -298,9 +300,10 @@ def handlers(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[int, Any]]:
     monkeypatch.setattr(bridge, "watch_parent", lambda _on_death: None)
     monkeypatch.setattr(threading, "excepthook", threading.excepthook)
     monkeypatch.setattr(signal, "signal", found.__setitem__)
-    interval = sys.getswitchinterval()
+    interval, thresholds = sys.getswitchinterval(), gc.get_threshold()
     yield found
     sys.setswitchinterval(interval)
+    gc.set_threshold(*thresholds)
 
 
 @pytest.mark.parametrize(
@@ -326,6 +329,17 @@ def test_the_options_reach_the_bridge() -> None:
     assert made["command"] == ["s", "x"]
     assert (made["limits"].discover_seconds, made["limits"].line_bytes) == (5.0, 1000)
     assert made["limits"].requests == LIMITS.requests
+
+
+@pytest.mark.usefixtures("handlers")
+def test_the_many_objects_of_a_big_frame_are_not_searched_for_garbage_again_and_again() -> None:
+    """Such a frame takes three times as long with Python's own thresholds, and all wait for it."""
+    run_main(["--", "s"])
+    frame = b'{"params":%s}' % json.dumps([[[number]] for number in range(20_000)]).encode()
+    before = [generation["collections"] for generation in gc.get_stats()]
+    bridge.parse_frame(frame, 64)
+    after = [generation["collections"] for generation in gc.get_stats()]
+    assert sum(after) - sum(before) <= 1
 
 
 def test_the_signals_that_end_us_are_handled(handlers: dict[int, Any]) -> None:
