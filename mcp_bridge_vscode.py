@@ -6395,10 +6395,13 @@ if TYPE_CHECKING:
 DEMO_NOT_DECLARED: Final = -32021  # basic/index: the client cannot do what a request needs
 DEMO_COUNTER: Final = "demo:///counter"
 DEMO_GREETING: Final = "demo:///greeting/"
-# results: of methods that answer always the same; texts: by resource; values: for completion.
+# common: of all results; results: of methods that answer always the same; texts: by resource;
+# values: for completion.
 # refused_schema: VS Code omits the tool for each line of it, a chat stops at the last.
 # asks: what a tool asks in each of its rounds, and what the client must have declared for that.
 DEMO_DATA: Final = """{
+"common": {"resultType": "complete", "_meta": {"io.modelcontextprotocol/serverInfo": {
+    "name": "demo", "title": "Bridge demo", "version": "VERSION"}}},
 "results": {
     "server/discover": {"supportedVersions": ["2026-07-28"], "capabilities": {
         "prompts": {}, "completions": {}, "logging": {}, "tools": {"listChanged": true},
@@ -6522,29 +6525,35 @@ def read_lines(descriptor: int, most_bytes: int) -> Iterator[bytes]:
                 yield line
 
 
-def object_at(value: Json, *path: str) -> JsonObject:
-    """What stands at the end of the path when it is an object, else an empty one."""
+def value_at(value: Json, *path: str) -> Json:
+    """What stands at the end of the path, or None."""
     for key in path:
         value = value.get(key) if isinstance(value, dict) else None
-    return value if isinstance(value, dict) else {}
+    return value
+
+
+def object_at(value: Json, *path: str) -> JsonObject:
+    """The object at the end of the path, or an empty one."""
+    found = value_at(value, *path)
+    return found if isinstance(found, dict) else {}
 
 
 def text_at(value: Json, *path: str) -> str:
     """The string at the end of the path, or an empty one."""
-    found = object_at(value, *path[:-1]).get(path[-1])
+    found = value_at(value, *path)
     return found if isinstance(found, str) else ""
+
+
+def list_at(value: Json, *path: str) -> list[Json]:
+    """The list at the end of the path, or an empty one."""
+    found = value_at(value, *path)
+    return found if isinstance(found, list) else []
 
 
 def number_at(value: JsonObject, key: str, default: float = 0) -> float:
     """The number of a member, or the default."""
     found = value.get(key)
     return found if isinstance(found, (int, float)) else default
-
-
-def list_at(value: JsonObject, key: str) -> list[Json]:
-    """The list of a member, or an empty one."""
-    found = value.get(key)
-    return found if isinstance(found, list) else []
 
 
 class DemoError(Exception):
@@ -6558,7 +6567,7 @@ class DemoError(Exception):
 class DemoCall:
     """One request on its way to its answer."""
 
-    def __init__(self, server: DemoServer, request_id: int | str, message: JsonObject) -> None:
+    def __init__(self, server: DemoServer, request_id: ClientKey, message: JsonObject) -> None:
         self.server = server
         self.request_id = request_id
         self.method = text_at(message, "method")
@@ -6586,22 +6595,18 @@ def call_echo(call: DemoCall) -> JsonObject:
     return tool_text(text_at(call.arguments, "text"))
 
 
-def call_slow(call: DemoCall) -> None:
-    """An answer after some time, from a thread of its own; on the way the client hears how far."""
+def call_slow(call: DemoCall) -> JsonObject | None:
+    """An answer after some time; on the way the client hears how far it is."""
     steps = int(number_at(call.arguments, "steps", 4))
     pause = number_at(call.arguments, "seconds", 2) / steps
-
-    def run_slow(call: DemoCall) -> JsonObject | None:
-        for step in range(1, steps + 1):
-            if call.cancelled.wait(pause):
-                return None
-            if "progressToken" in call.meta:
-                params: JsonObject = {"progress": step, "total": steps}
-                params["progressToken"] = call.meta["progressToken"]
-                call.server.notify("notifications/progress", params)
-        return tool_text(f"done after {steps} steps")
-
-    call.server.answer_in_thread(call, run_slow)
+    for step in range(1, steps + 1):
+        if call.cancelled.wait(pause):
+            return None
+        if "progressToken" in call.meta:
+            token = call.meta["progressToken"]
+            params: JsonObject = {"progress": step, "total": steps, "progressToken": token}
+            call.server.send(method="notifications/progress", params=params)
+    return tool_text(f"done after {steps} steps")
 
 
 def call_names(call: DemoCall) -> JsonObject:
@@ -6630,7 +6635,9 @@ def words_of_response(ask: JsonObject, response: JsonObject) -> str:
     if action != "accept" or not schema:
         return action if action in _ACTIONS else ""
     read = compile_form(schema).read(object_at(response, "content"))
-    return "" if read is None else encode_json(read).decode() if read else action
+    if read is None:
+        return ""
+    return encode_json(read).decode() if read else action
 
 
 def call_asking(call: DemoCall) -> JsonObject:
@@ -6639,25 +6646,27 @@ def call_asking(call: DemoCall) -> JsonObject:
     A round with an answer that is missing or none is asked again, see basic/patterns/mrtr.
     """
     asks, states = call.server.data("asks", call.name), call.server.states
-    rounds, number, said = [object_at(asked) for asked in list_at(asks, "rounds")], 0, ""
     check_declared(call, object_at(asks, "needs"))
+    rounds, number, said = list_at(asks, "rounds"), 0, ""
     if "requestState" in call.params:
-        state = text_at(call.params, "requestState")
-        tool, number, said = states.get(state, ("", 0, ""))
-        if tool != call.name:
+        known = states.get((call.name, text_at(call.params, "requestState")))
+        if known is None:
             raise DemoError("the requestState was not given out by this tool")
-    answers = {key: object_at(call.params, "inputResponses", key) for key in rounds[number]}
-    words = {k: words_of_response(object_at(rounds[number], k), a) for k, a in answers.items()}
+        number, said = known
+    responses = object_at(call.params, "inputResponses")
+    words = {
+        key: words_of_response(object_at(ask), object_at(responses, key))
+        for key, ask in object_at(rounds[number]).items()
+    }
     if all(words.values()):
-        said = "; ".join(filter(None, [said, *(f"{k}: {w}" for k, w in words.items())]))
+        said = "; ".join(filter(None, [said, *(f"{key}: {word}" for key, word in words.items())]))
         number += 1
-        is_refused = any(a.get("action", "accept") != "accept" for a in answers.values())
-        if is_refused or number == len(rounds):
+        if number == len(rounds) or not {"decline", "cancel"}.isdisjoint(words.values()):
             return tool_text(said)
     result: JsonObject = {"resultType": "input_required", "inputRequests": rounds[number]}
     if len(rounds) > 1:
         state = f"{call.name}, round {number + 1} of {len(rounds)}, answers: {said or 'none'}"
-        states[state] = (call.name, number, said)
+        states[call.name, state] = (number, said)
         result["requestState"] = state
     return result
 
@@ -6679,10 +6688,10 @@ def call_count(call: DemoCall) -> JsonObject:
 
 def call_log_levels(call: DemoCall) -> JsonObject:
     """One log message of each level, from the one on that the client asked for."""
-    least = text_at(call.meta, META_PREFIX + "logLevel")
-    for level in LOG_LEVELS[LOG_LEVELS.index(least) :] if least in LOG_LEVELS else ():
+    least = text_at(call.meta, META_LOG_LEVEL)
+    for level in itertools.dropwhile(lambda level: level != least, LOG_LEVELS):
         params: JsonObject = {"level": level, "data": f"a message of level {level}"}
-        call.server.notify("notifications/message", params)
+        call.server.send(method="notifications/message", params=params)
     return tool_text("logged")
 
 
@@ -6749,8 +6758,8 @@ def demo_read_resource(call: DemoCall) -> JsonObject:
 def demo_complete(call: DemoCall) -> JsonObject:
     """The values of an argument that begin as typed."""
     target = text_at(call.params, "ref", "name") or text_at(call.params, "ref", "uri")
-    values = call.server.data("values", target).get(text_at(call.params, "argument", "name"))
-    if not isinstance(values, list):
+    values = list_at(call.server.data("values", target), text_at(call.params, "argument", "name"))
+    if not values:
         raise DemoError("this server knows no such argument")
     typed = text_at(call.params, "argument", "value").lower()
     return {"completion": {"values": [v for v in values if str(v).lower().startswith(typed)]}}
@@ -6766,7 +6775,8 @@ def demo_listen(call: DemoCall) -> None:
     if known:
         honored["resourceSubscriptions"] = known
     call.topics = [*honored, *known]
-    call.server.start_stream(call, honored)
+    call.server.tell(call, ACKNOWLEDGED, notifications=honored)
+    call.server.running[call.request_id] = call
 
 
 DEMO_METHODS: Final[dict[str, DemoFunction]] = {
@@ -6796,7 +6806,13 @@ def demo_answer(call: DemoCall) -> JsonObject | None:
         raise DemoError(f"_meta has no {META_CLIENT_CAPABILITIES}")
     if call.method not in DEMO_METHODS:
         raise DemoError(f"unknown method: {only}", -32601)
-    return DEMO_METHODS[call.method](call)
+    result = DEMO_METHODS[call.method](call)
+    if result is None:
+        return None
+    common = call.server.data("common")
+    if call.method not in DEMO_UNCACHED:
+        common.update(ttlMs=0, cacheScope="private")
+    return {**common, **result}
 
 
 class DemoServer:
@@ -6808,9 +6824,11 @@ class DemoServer:
     def __init__(self, in_fd: int, out_fd: int) -> None:
         self._in_fd = in_fd
         self._out_fd = out_fd
-        self._running: dict[int | str, DemoCall] = {}  # no lock: each use is one step of a dict
         self._output = RankedLock(LockRank.OUTPUT)  # guards a line on its way to out_fd
-        self.states: dict[str, tuple[str, int, str]] = {}  # requestState: tool, round, answers
+        # What can be cancelled: streams, and calls of `slow`. No lock: each use is one step.
+        self.running: dict[ClientKey | None, DemoCall] = {}
+        self.states: dict[tuple[str, str], tuple[int, str]] = {}  # by tool and requestState:
+        # the round that was asked, and the answers to those before it
         self.has_extra = False
         self.count = 0
 
@@ -6818,40 +6836,30 @@ class DemoServer:
         """Returns at the end of the input; what still runs is cancelled, the streams are ended."""
         for line in read_lines(self._in_fd, MOST_LINE_BYTES):
             self._handle_line(line)
-        for call in list(self._running.values()):
+        for call in list(self.running.values()):
             call.cancelled.set()
             if call.method == "subscriptions/listen":
                 meta: JsonObject = {META_SUBSCRIPTION_ID: call.request_id}
-                self._send(id=call.request_id, result={"resultType": "complete", "_meta": meta})
+                self.send(id=call.request_id, result={"resultType": "complete", "_meta": meta})
 
     def data(self, *path: str) -> JsonObject:
         """A part of DEMO_DATA, as the counter stands."""
-        return object_at(parse_json(DEMO_DATA.replace("COUNT", str(self.count)).encode()), *path)
-
-    def start_stream(self, call: DemoCall, honored: JsonObject) -> None:
-        """The listen stream is acknowledged and open, until it is cancelled or the input ends."""
-        self._tell(call, "notifications/subscriptions/acknowledged", notifications=honored)
-        self._running[call.request_id] = call
+        text = DEMO_DATA.replace("COUNT", str(self.count)).replace("VERSION", __version__)
+        return object_at(parse_json(text.encode()), *path)
 
     def announce(self, topic: str, method: str, **params: Json) -> None:
         """Each stream that asked for the topic hears of it."""
-        for call in list(self._running.values()):
+        for call in list(self.running.values()):
             if topic in call.topics:
-                self._tell(call, method, **params)
+                self.tell(call, method, **params)
 
-    def _tell(self, stream: DemoCall, method: str, **params: Json) -> None:
-        self.notify(method, {**params, "_meta": {META_SUBSCRIPTION_ID: stream.request_id}})
+    def tell(self, stream: DemoCall, method: str, **params: Json) -> None:
+        """The stream hears the notification."""
+        params["_meta"] = {META_SUBSCRIPTION_ID: stream.request_id}
+        self.send(method=method, params=params)
 
-    def answer_in_thread(self, call: DemoCall, function: DemoFunction) -> None:
-        """The request is answered later, and can be cancelled until then."""
-        self._running[call.request_id] = call
-        start_thread(f"demo {call.request_id}", lambda: self._answer(call, function))
-
-    def notify(self, method: str, params: JsonObject) -> None:
-        """The notification went out."""
-        self._send(method=method, params=params)
-
-    def _send(self, **members: Json) -> None:
+    def send(self, **members: Json) -> None:
+        """The message went out."""
         line = encode_json({"jsonrpc": "2.0", **members})
         with self._output:
             try:
@@ -6863,42 +6871,51 @@ class DemoServer:
         try:
             message = object_at(parse_json(line))
         except (ValueError, RecursionError):
-            self._send(error={"code": -32700, "message": "the line is not valid JSON"})
+            self.send(error={"code": -32700, "message": "the line is not valid JSON"})
             return
-        request_id, method = message.get("id"), message.get("method")
+        request_id, method = id_key(message.get("id")), message.get("method")
         if method == "notifications/cancelled":
-            request_id = object_at(message, "params").get("requestId")
-            if isinstance(request_id, (int, str)) and request_id in self._running:
-                self._running.pop(request_id).cancelled.set()
-        elif isinstance(request_id, (int, str)) and isinstance(method, str):
-            self._answer(DemoCall(self, request_id, message), demo_answer)
+            call = self.running.pop(id_key(value_at(message, "params", "requestId")), None)
+            if call is not None:
+                call.cancelled.set()
+        elif request_id is not None and isinstance(method, str):
+            self._start(DemoCall(self, request_id, message))
         elif {"result", "error", "method"}.isdisjoint(message) or ("id" in message and method):
             # no response and no other notification
-            self._send(error={"code": -32600, "message": "the line is no request"})
+            self.send(error={"code": -32600, "message": "the line is no request"})
 
-    def _answer(self, call: DemoCall, function: DemoFunction) -> None:
+    def _start(self, call: DemoCall) -> None:
+        if call.name == "slow":
+            self.running[call.request_id] = call
+            start_thread(f"demo {call.request_id}", lambda: self._answer(call))
+        else:
+            self._answer(call)
+
+    def _answer(self, call: DemoCall) -> None:
         try:
-            result = function(call)
+            result = demo_answer(call)
         except DemoError as error:
-            self._send(id=call.request_id, error=error.answer)
-            return
-        if result is None or call.cancelled.is_set():
-            return
-        self._running.pop(call.request_id, None)
-        info: JsonObject = {"name": "demo", "title": "Bridge demo", "version": __version__}
-        common: JsonObject = {"resultType": "complete", "_meta": {META_SERVER_INFO: info}}
-        if call.method not in DEMO_UNCACHED:
-            common.update(ttlMs=0, cacheScope="private")
-        self._send(id=call.request_id, result={**common, **result})
+            answer: JsonObject = {"error": error.answer}
+        else:
+            if result is None or call.cancelled.is_set():
+                return
+            answer = {"result": result}
+        self.running.pop(call.request_id, None)
+        self.send(id=call.request_id, **answer)
 
 
 def run_demo(arguments: list[str]) -> int:
     """The exit code, after the end of stdin."""
     if arguments:
-        write_all(2, (PROGRAM.encode(), b": vscode: error: demo takes no arguments\n"))
-        return 2
+        return tell_problem("demo takes no arguments", 2)
     DemoServer(0, 1).run()
     return 0
+
+
+def tell_problem(text: str, code: int) -> int:
+    """The exit code, after the problem is on stderr."""
+    write_all(2, (f"{PROGRAM}: vscode: error: {text}\n".encode("utf-8", "replace"),))
+    return code
 
 
 # endregion
@@ -7484,12 +7501,6 @@ def run_check(arguments: list[str]) -> int:
     except OSError:
         return 1  # nobody reads it
     return 0 if report["ok"] else 1
-
-
-def tell_problem(text: str, code: int) -> int:
-    """The exit code, after one line on stderr."""
-    write_all(2, (f"{PROGRAM}: vscode: error: {text}\n".encode(),))
-    return code
 
 
 # endregion
