@@ -55,7 +55,7 @@ import sys
 import threading
 import time
 from codecs import utf_8_decode
-from collections import deque
+from collections import Counter, deque
 from operator import ge, gt, le, lt
 from types import MappingProxyType
 
@@ -6933,7 +6933,11 @@ CHECK_MOST_LINES: Final = 200  # items of a list
 CHECK_TAIL_LINES: Final = 5
 CHECK_TEXT_CHARS: Final = 300
 CHECK_LINE_CHARS: Final = 2000  # of a detail or a log line, which may hold a PATH
-# calls, changes: a tool of the demo, how its answer starts, what must be heard before it.
+# steps: VS Code's, in its order; demo: more of them, for the demo. One that "needs" what the server
+# has not is left out. One that is "sent" gets its answer in a later row: VS Code does not wait.
+# "list" and "key": all pages of the list are read, the key names an item.
+# "start": how the text of the answer begins, or the length of the list; "heard": what must come
+# before it.
 # answers: to questions that are no elicitation; "refused" is how VS Code refuses sampling.
 # examples: for a field without choices, by format or type.
 CHECK_DATA: Final = """{
@@ -6943,23 +6947,49 @@ CHECK_DATA: Final = """{
         {"sampling": {"createMessage": {}}, "elicitation": {"create": {}}}},
     "extensions": {"io.modelcontextprotocol/ui": {"mimeTypes": ["text/html;profile=mcp-app"]}}},
     "clientInfo": {"name": "Visual Studio Code", "version": "1.139.1"}},
-"calls": [
-    {"name": "add", "arguments": {"a": 2, "b": 3}, "start": "2 + 3 = 5"},
-    {"name": "echo", "arguments": {"text": "hello"}, "start": "hello"},
-    {"name": "slow", "arguments": {"seconds": 0.3, "steps": 3}, "start": "done after 3 steps",
+"steps": [
+    {"method": "logging/setLevel", "params": {"level": "info"}, "needs": "logging", "sent": true},
+    {"method": "notifications/initialized"},
+    {"method": "prompts/list", "needs": "prompts", "sent": true},
+    {"method": "tools/list", "needs": "tools", "sent": true},
+    {"method": "logging/setLevel", "needs": "logging"},
+    {"method": "prompts/list", "needs": "prompts", "list": "prompts", "key": "name"},
+    {"method": "tools/list", "needs": "tools", "list": "tools", "key": "name"},
+    {"method": "resources/templates/list", "needs": "resources",
+        "list": "resourceTemplates", "key": "uriTemplate"},
+    {"method": "resources/list", "needs": "resources", "list": "resources", "key": "uri"}],
+"demo": [
+    {"step": "call add", "method": "tools/call", "start": "2 + 3 = 5",
+        "params": {"name": "add", "arguments": {"a": 2, "b": 3}}},
+    {"step": "call echo", "method": "tools/call", "start": "hello",
+        "params": {"name": "echo", "arguments": {"text": "hello"}}},
+    {"step": "call slow", "method": "tools/call", "start": "done after 3 steps",
+        "params": {"name": "slow", "arguments": {"seconds": 0.3, "steps": 3}},
         "heard": "notifications/progress"},
-    {"name": "ask_name", "start": "person: ", "heard": "elicitation/create"},
-    {"name": "ask_confirm", "start": "sure: ", "heard": "elicitation/create"},
-    {"name": "ask_url", "start": "page: ", "heard": "elicitation/create"},
-    {"name": "think", "start": "color: ", "heard": "sampling/createMessage"},
-    {"name": "list_roots", "start": "folders: ", "heard": "roots/list"},
-    {"name": "ask_rounds", "start": "pizza: ", "heard": "elicitation/create"}],
-"changes": [
-    {"name": "count", "start": "the counter is at 1",
+    {"step": "call ask_name", "method": "tools/call", "start": "person: ",
+        "params": {"name": "ask_name", "arguments": {}}, "heard": "elicitation/create"},
+    {"step": "call ask_confirm", "method": "tools/call", "start": "sure: ",
+        "params": {"name": "ask_confirm", "arguments": {}}, "heard": "elicitation/create"},
+    {"step": "call ask_url", "method": "tools/call", "start": "page: ",
+        "params": {"name": "ask_url", "arguments": {}}, "heard": "elicitation/create"},
+    {"step": "call think", "method": "tools/call", "start": "color: ",
+        "params": {"name": "think", "arguments": {}}, "heard": "sampling/createMessage"},
+    {"step": "call list_roots", "method": "tools/call", "start": "folders: ",
+        "params": {"name": "list_roots", "arguments": {}}, "heard": "roots/list"},
+    {"step": "call ask_rounds", "method": "tools/call", "start": "pizza: ",
+        "params": {"name": "ask_rounds", "arguments": {}}, "heard": "elicitation/create"},
+    {"method": "resources/subscribe", "params": {"uri": "demo:///counter"}},
+    {"method": "tools/list", "list": "tools", "key": "name"},
+    {"method": "logging/setLevel", "params": {"level": "debug"}},
+    {"step": "call count", "method": "tools/call", "start": "the counter is at 1",
+        "params": {"name": "count", "arguments": {}},
         "heard": "notifications/resources/updated"},
-    {"name": "toggle_tool", "start": "extra is there",
+    {"step": "call toggle_tool", "method": "tools/call", "start": "extra is there",
+        "params": {"name": "toggle_tool", "arguments": {}},
         "heard": "notifications/tools/list_changed"},
-    {"name": "log_levels", "start": "logged", "heard": "notifications/message"}],
+    {"step": "call log_levels", "method": "tools/call", "start": "logged",
+        "params": {"name": "log_levels", "arguments": {}}, "heard": "notifications/message"},
+    {"method": "tools/list", "list": "tools", "key": "name", "start": "14"}],
 "answers": {
     "ping": {"result": {}},
     "roots/list": {"result": {"roots": [{"uri": "file:///example", "name": "example"}]}},
@@ -6971,12 +7001,6 @@ CHECK_DATA: Final = """{
     "email": "ada@example.com", "uri": "https://example.com/"}
 }"""
 CHECK_REFUSED: Final = -32000
-CHECK_LISTS: Final = {  # what names an item of each list
-    "tools": "name",
-    "prompts": "name",
-    "resources": "uri",
-    "resourceTemplates": "uriTemplate",
-}
 CHECK_BY_HAND: Final = (
     "Start the command by hand in this folder: it must wait for input, and print nothing to stdout"
     " until then."
@@ -7106,7 +7130,7 @@ def choices_of(field: JsonObject) -> dict[str, Json]:
     values = list_at(field, "enum")
     names = list_at(field, "enumNames") or values
     titled = list_at(field, "oneOf") or list_at(field, "anyOf")
-    by_title = {text_at(part, "title"): object_at(part).get("const") for part in titled}
+    by_title = {text_at(part, "title"): value_at(part, "const") for part in titled}
     return by_title or dict(zip(map(str, names), values))
 
 
@@ -7133,25 +7157,29 @@ def answer_of(method: str, params: JsonObject, action: str) -> JsonObject:
         if action == "accept" and text_at(params, "mode") != "url":
             answer["content"] = {name: example_of(object_at(fields, name)) for name in fields}
         return {"result": answer}
-    is_refused = method == "sampling/createMessage" and action != "accept"
+    if method == "sampling/createMessage" and action != "accept":
+        method = "refused"
     answers = check_data("answers")
-    return object_at(answers, "refused" if is_refused else method) or object_at(answers, "unknown")
+    return object_at(answers, method) or object_at(answers, "unknown")
 
 
 def question_facts(method: str, params: JsonObject) -> JsonObject:
     """A question as VS Code shows it."""
-    schema, said = object_at(params, "requestedSchema"), text_at(params, "message")
-    fields: list[Json] = []
-    for name in object_at(schema, "properties"):
-        field = object_at(schema, "properties", name)
-        fact: JsonObject = {"title": field.get("title", name), "type": field.get("type")}
-        fact.update(required=name in list_at(schema, "required"), choices=[*choices_of(field)])
-        fields.append(fact)
+    schema = object_at(params, "requestedSchema")
+    fields: list[Json] = [
+        {
+            "title": object_at(field).get("title", name),
+            "type": value_at(field, "type"),
+            "required": name in list_at(schema, "required"),
+            "choices": [*choices_of(object_at(field))],
+        }
+        for name, field in object_at(schema, "properties").items()
+    ]
+    said = text_at(params, "message")
     for message in list_at(params, "messages"):  # of sampling: the last one
         said = text_at(message, "content", "text")
-    kind = "form" if method == "elicitation/create" else method.partition("/")[0]
-    kind, url = text_at(params, "mode") or kind, text_at(params, "url")
-    return {"kind": kind, "message": said, "url": url, "fields": fields}
+    kind = text_at(params, "mode") or method.partition("/")[0].replace("elicitation", "form")
+    return {"kind": kind, "message": said, "url": text_at(params, "url"), "fields": fields}
 
 
 class CheckClient:
@@ -7167,25 +7195,31 @@ class CheckClient:
         self._arrived = threading.Semaphore(0)  # counts them
         self._answers: dict[Json, JsonObject] = {}
         self._last_id = 0
-        self.heard: dict[str, Json] = {}  # how many requests and notifications of each method
+        self.heard: Counter[str] = Counter()  # requests and notifications, by method
         self.step = ""  # what is taken now
+        self.deadline = 0.0  # of the step
         self.questions: list[Json] = []
         self.log = CheckLog()
         self._threads = [
             start_thread("check stdout", self._run_out),
-            start_thread("check stderr", self._run_err),
+            start_thread(
+                "check stderr",
+                lambda: read_pipe(self._process.stderr, CHECK_LOG_BYTES, self.log.add),
+            ),
         ]
 
     def send(self, method: str, params: JsonObject) -> int:
         """The request went out; its id."""
+        if method == "tools/call":
+            params["_meta"] = {"progressToken": os.urandom(16).hex()}
         self._last_id += 1
         self.write(id=self._last_id, method=method, params=params)
         return self._last_id
 
-    def result_of(self, request_id: int, deadline: float) -> JsonObject:
+    def result_of(self, request_id: int) -> JsonObject:
         """The result of the request. Raises CheckError."""
         while request_id not in self._answers:
-            self._hear(deadline)
+            self._hear()
         answer = self._answers.pop(request_id)
         if "error" not in answer:
             return object_at(answer, "result")
@@ -7223,16 +7257,13 @@ class CheckClient:
         self._process.wait()
         self._put(b"")
 
-    def _run_err(self) -> None:
-        read_pipe(self._process.stderr, CHECK_LOG_BYTES, self.log.add)
-
     def _put(self, line: bytes) -> None:
         self._inbox.append(line)
         self._arrived.release()
 
-    def _hear(self, deadline: float) -> None:
+    def _hear(self) -> None:
         """The next that the bridge says was handled. Raises CheckError."""
-        if not self._arrived.acquire(timeout=max(0, deadline - time.monotonic())):
+        if not self._arrived.acquire(timeout=max(0, self.deadline - time.monotonic())):
             raise CheckError("no_answer", "the bridge did not answer in time")
         line = self._inbox.popleft()
         if not line:
@@ -7249,14 +7280,15 @@ class CheckClient:
         if not method:
             self._answers[message.get("id")] = message
             return
-        self.heard[method] = number_at(self.heard, method) + 1
+        self.heard[method] += 1
         if "id" in message:
             answer = answer_of(method, params, self._action)
             self.write(id=message["id"], **answer)
             if method != "ping":
                 [reply] = answer.values()
-                shown: JsonObject = {"step": self.step, **question_facts(method, params)}
-                self.questions.append({**shown, "answer": encode_json(reply).decode()})
+                facts = question_facts(method, params)
+                facts = {"step": self.step, **facts, "answer": encode_json(reply).decode()}
+                self.questions.append(facts)
 
 
 def read_pipe(pipe: IO[bytes] | None, most_bytes: int, take: Callable[[bytes], None]) -> None:
@@ -7276,8 +7308,13 @@ class CheckRun:
         self._sent: dict[str, tuple[int, float]] = {}  # id and begin of a step
         self._steps: list[Json] = []
         self._failures: list[JsonObject] = []
-        self._server: JsonObject = {}
-        self._lists: dict[str, list[Json]] = {}
+        self._results: JsonObject = {}  # by step
+        self._lists: dict[str, list[Json]] = {
+            "tools": [],
+            "prompts": [],
+            "resources": [],
+            "resourceTemplates": [],
+        }
         # The limit is the bridge's too, since it knows best what a server does wrong.
         bridge = [*self_argv(), f"--discover-timeout={options.discover_limit}", *options.for_bridge]
         argv = [*bridge, "--", *(options.command or [*self_argv(), "demo"])]
@@ -7287,10 +7324,9 @@ class CheckRun:
         """The report, after the bridge is gone. What was seen before a failure is worth one."""
         try:
             self._take_steps()
-        except CheckError:
-            self._sent.clear()  # no more is taken; the failure is noted already
-        except KeyboardInterrupt:
-            self._fail("the key", CheckError("interrupted", "somebody ended the check"))
+        except (CheckError, KeyboardInterrupt) as end:
+            if isinstance(end, KeyboardInterrupt):  # an error is noted already
+                self._fail("the key", CheckError("interrupted", "somebody ended the check"))
         begun = time.monotonic()
         code = self._client.stop()
         self._note("stop", begun, f"exit code {code}")
@@ -7299,59 +7335,39 @@ class CheckRun:
         return object_at(clean_report(self._report(code)))
 
     def _take_steps(self) -> None:
-        self._send("initialize", check_data("initialize"))
-        self._server = self._take("initialize")
+        data = check_data()
+        self._take_step({"method": "initialize", "params": data["initialize"]})
         if self._failures:
             return
-        declared = object_at(self._server, "capabilities")
-        if "logging" in declared:
-            self._send("logging/setLevel", {"level": "info"})
-        self._client.write(method="notifications/initialized")
-        lists = [kind for kind in ("prompts", "tools") if kind in declared]
-        for kind in lists:
-            self._send(f"{kind}/list", {})
-        if "logging" in declared:  # VS Code does not wait for this answer
-            self._take("logging/setLevel")
-        for kind in lists:
-            self._walk(f"{kind}/list", kind)
-        if "resources" in declared:
-            self._walk("resources/templates/list", "resourceTemplates")
-            self._walk("resources/list", "resources")
+        rows = list_at(data, "steps")
         if not self._options.command:
-            self._try_demo()
-        self._take("ping")
+            rows += list_at(data, "demo")
+        rows.append({"method": "ping"})
+        there = {"", *object_at(self._results, "initialize", "capabilities")}
+        for row in rows:
+            if text_at(row, "needs") in there:
+                self._take_step(object_at(row))
 
-    def _try_demo(self) -> None:
-        """The tools of the demo answer; what it changes and logs arrives."""
-        for row in list_at(check_data(), "calls"):
-            self._call(row)
-        self._take("resources/subscribe", {"uri": DEMO_COUNTER})
-        self._walk("tools/list", "tools")  # VS Code knows the list: a change is news to it
-        self._take("logging/setLevel", {"level": "debug"})
-        for row in list_at(check_data(), "changes"):
-            self._call(row)
-        self._walk("tools/list", "tools")
-        if "extra" not in [text_at(tool, "name") for tool in self._lists["tools"]]:
-            self._fail("tools/list", CheckError("wrong_result", "the tool 'extra' is not listed"))
-
-    def _send(self, method: str, params: JsonObject, step: str = "") -> None:
-        self._client.step = step or method
-        self._sent[step or method] = self._client.send(method, params), time.monotonic()
-
-    def _take(
-        self,
-        step: str,
-        params: JsonObject | None = None,
-        look: Callable[[JsonObject, float], str] = lambda _result, _deadline: "",
-    ) -> JsonObject:
-        """The result of the step, which is sent unless it was; its time or failure is noted."""
+    def _take_step(self, row: JsonObject) -> None:
+        method = text_at(row, "method")
+        step = text_at(row, "step") or method
+        if method.startswith("notifications/"):
+            self._client.write(method=method)
+            return
         if step not in self._sent:
-            self._send(step, params or {})
+            request_id = self._client.send(method, object_at(row, "params"))
+            self._sent[step] = request_id, time.monotonic()
+        if "sent" not in row:
+            self._take_result(step, row)
+
+    def _take_result(self, step: str, row: JsonObject) -> None:
+        """The result is kept and looked at; the time of the step is noted, or its failure."""
         request_id, begun = self._sent.pop(step)
-        result: JsonObject = {}
+        self._client.step, self._client.deadline = step, begun + self._limit
+        heard_before = self._client.heard[text_at(row, "heard")]
         try:
-            result = self._client.result_of(request_id, begun + self._limit)
-            note = look(result, begun + self._limit)
+            result = self._results[step] = self._client.result_of(request_id)
+            note = self._compared(row, self._read(row, result), heard_before)
         except CheckError as failure:
             note = f"error {failure.code}"
             if failure.code != CHECK_REFUSED or self._options.action == "accept":
@@ -7360,7 +7376,6 @@ class CheckRun:
             if not failure.code:
                 raise
         self._note(step, begun, note)
-        return result
 
     def _note(self, step: str, begun: float, note: str) -> None:
         ms = round((time.monotonic() - begun) * 1000, 1)
@@ -7371,56 +7386,47 @@ class CheckRun:
         fix = CHECK_FIXES.get(f"{cause} {code}") or CHECK_FIXES.get(cause, CHECK_OTHER_FIX)
         self._failures.append({"step": step, "code": code, **failure.facts, "fix": fix})
 
-    def _walk(self, method: str, member: str) -> None:
-        """All pages of a list are read, as VS Code does."""
+    def _read(self, row: JsonObject, result: JsonObject) -> str:
+        """What a tool says, or how long a list is: all its pages are read, as VS Code does."""
+        if "list" not in row:
+            return " ".join(text_at(part, "text") for part in list_at(result, "content"))
+        member, key = text_at(row, "list"), text_at(row, "key")
         items = self._lists[member] = []
+        for _ in range(CHECK_MOST_PAGES):
+            found = result.get(member)
+            if not isinstance(found, list):
+                raise CheckError("bad_answer", f"the answer has no list '{member}'", code=-1)
+            for item in map(object_at, found):
+                items += [{key: item.get(key), "title": item.get("title", "")}]
+            if "nextCursor" not in result:
+                return str(len(items))
+            cursor: JsonObject = {"cursor": result["nextCursor"]}
+            result = self._client.result_of(self._client.send(text_at(row, "method"), cursor))
+        raise CheckError("endless_list", f"more than {CHECK_MOST_PAGES} pages", code=-1)
 
-        def look(page: JsonObject, deadline: float) -> str:
-            for _ in range(CHECK_MOST_PAGES):
-                if not isinstance(page.get(member), list):
-                    raise CheckError("bad_answer", f"the answer has no list '{member}'", code=-1)
-                items.extend(list_at(page, member))
-                if "nextCursor" not in page:
-                    return str(len(items))
-                request_id = self._client.send(method, {"cursor": page["nextCursor"]})
-                page = self._client.result_of(request_id, deadline)
-            raise CheckError("endless_list", f"more than {CHECK_MOST_PAGES} pages", code=-1)
-
-        self._take(method, look=look)
-
-    def _call(self, row: Json) -> None:
-        """A tool of the demo is called; what it says, and what arrives before that, is compared."""
-        name, method, heard = text_at(row, "name"), text_at(row, "heard"), self._client.heard
-        before = number_at(heard, method)
-
-        def look(result: JsonObject, _deadline: float) -> str:
-            said = " ".join(text_at(part, "text") for part in list_at(result, "content"))
-            count = number_at(heard, method) - before
-            if not said.startswith(text_at(row, "start")):
-                raise CheckError("wrong_result", f"{name} answered otherwise", said, -1)
-            if method and not count:
-                raise CheckError("not_heard", f"{name} answered before {method} came", code=-1)
-            return f"{said} ({count} x {method})" if method else said
-
-        params: JsonObject = {"name": name, "arguments": object_at(row, "arguments")}
-        params["_meta"] = {"progressToken": os.urandom(16).hex()}
-        self._send("tools/call", params, f"call {name}")
-        self._take(f"call {name}", look=look)
+    def _compared(self, row: JsonObject, said: str, heard_before: int) -> str:
+        """What was said, and how often was heard what had to come before it. Raises CheckError."""
+        name = text_at(row, "params", "name") or text_at(row, "method")
+        heard = text_at(row, "heard")
+        count = self._client.heard[heard] - heard_before
+        if not said.startswith(text_at(row, "start")):
+            raise CheckError("wrong_result", f"{name} answered otherwise", said, -1)
+        if heard and not count:
+            raise CheckError("not_heard", f"{name} answered before {heard} came", code=-1)
+        return f"{said} ({count} x {heard})" if heard else said
 
     def _report(self, code: int | None) -> JsonObject:
-        server, log, command = self._server, self._client.log, self._options.command
+        server = object_at(self._results, "initialize")
+        log, command = self._client.log, self._options.command
+        upstream = "the built-in demo server"
+        if command:
+            upstream = f"{command[0]} (and {len(command) - 1} arguments, which may be secret)"
         details = [failure["detail"] or None for failure in self._failures]
         heard, info = self._client.heard, object_at(server, "serverInfo")
-        lists: JsonObject = {}
-        for member, key in CHECK_LISTS.items():
-            found = map(object_at, self._lists.get(member, []))
-            lists[member] = [{key: item.get(key), "title": item.get("title", "")} for item in found]
         return {
             "ok": not self._failures,
             "bridge": f"{__version__}, {check_place()}",
-            "upstream": f"{command[0]} (and {len(command) - 1} arguments, which may be secret)"
-            if command
-            else "the built-in demo server",
+            "upstream": upstream,
             "server": {key: info.get(key, "") for key in ("title", "name", "version")},
             "protocolVersion": server.get("protocolVersion", ""),
             "instructions": server.get("instructions", ""),
@@ -7428,7 +7434,7 @@ class CheckRun:
             "serverLines": log.server_lines,
             "notifications": {k: n for k, n in heard.items() if k.startswith("notifications/")},
             "capabilities": [*object_at(server, "capabilities")],
-            **lists,
+            **self._lists,
             "changes": log.changes if log.has_infos else None,
             "questions": self._client.questions,
             "steps": self._steps,

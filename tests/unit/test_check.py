@@ -466,7 +466,7 @@ def test_who_interrupts_gets_what_was_seen(fake: Fake, monkeypatch: pytest.Monke
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(bridge.CheckRun, "_walk", interrupt)
+    monkeypatch.setattr(bridge.CheckRun, "_read", interrupt)
     report = fake.report("good")
     assert failure_of(report)["cause"] == "interrupted"
     assert report["server"]["name"] == "fake"
