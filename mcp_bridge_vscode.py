@@ -6307,6 +6307,9 @@ class Bridge:
             self._stop()
         except BaseException as error:  # noqa: BLE001  # the process must end
             self._handle_crash("the stop", error)
+        self._end()
+
+    def _end(self) -> None:
         self._log.close(self._limits.log_flush_seconds)
         self._finished.set()
         self._hurry.set()  # the watchdog ends
@@ -6342,9 +6345,7 @@ class Bridge:
                 f"the bridge did not stop in {self._limits.watchdog_seconds:g} s: it ends now",
             )
         self._connection.kill()
-        self._log.close(self._limits.log_flush_seconds)
-        self._finished.set()
-        self._exit_process(EXIT_CODES[self._reason])
+        self._end()
 
 
 def watch_parent(on_death: Callable[[], None]) -> None:
@@ -6366,18 +6367,19 @@ def watch_parent(on_death: Callable[[], None]) -> None:
             wait_for(descriptor, for_writing=False, seconds=None)
             on_death()
 
-        start_thread("parent watch", run_watch)
     elif sys.platform == "darwin":
         import select
 
         queue = select.kqueue()
         event = select.kevent(parent, select.KQ_FILTER_PROC, select.KQ_EV_ADD, select.KQ_NOTE_EXIT)
 
-        def run_kqueue_watch() -> None:
+        def run_watch() -> None:
             queue.control([event], 1)
             on_death()
 
-        start_thread("parent watch", run_kqueue_watch)
+    else:
+        return
+    start_thread("parent watch", run_watch)
 
 
 # endregion
@@ -7041,17 +7043,21 @@ def clean_report(value: Json, limit: int = CHECK_TEXT_CHARS) -> Json:
     return value
 
 
+class UsageError(Exception):
+    """The arguments are not valid; the text names the option and never a value."""
+
+
 class CheckOptions:
     """What the arguments ask for. What `check` does not know is left to the bridge to judge.
 
-    Raises ValueError with a sentence that holds no value.
+    Raises UsageError.
     """
 
     def __init__(self, arguments: list[str]) -> None:
         end = arguments.index("--") if "--" in arguments else len(arguments)
         rest, self.command = arguments[:end], arguments[end + 1 :]
         if end + 1 == len(arguments):
-            raise ValueError("there is no command behind --")
+            raise UsageError("there is no command behind --")
         self.is_json = "--json" in rest
         values = {"--answer": "accept", "--timeout": "30"}
         self.for_bridge: list[str] = []
@@ -7064,11 +7070,11 @@ class CheckOptions:
                 self.for_bridge.append(word)
         self.action = values.pop("--answer")
         if self.action not in _ACTIONS:
-            raise ValueError(f"--answer takes {', '.join(_ACTIONS)}")
+            raise UsageError(f"--answer takes {', '.join(_ACTIONS)}")
         values.setdefault("--discover-timeout", values["--timeout"])
         for name, value in values.items():
             if not re.fullmatch("[0-9]{1,9}", value) or not 1 <= int(value) <= MOST_SECONDS:
-                raise ValueError(f"{name} takes whole seconds from 1 to {MOST_SECONDS}")
+                raise UsageError(f"{name} takes whole seconds from 1 to {MOST_SECONDS}")
         self.limit, self.discover_limit = map(int, values.values())
 
 
@@ -7086,7 +7092,8 @@ class CheckError(Exception):
     def __init__(self, cause: str, message: str, detail: str = "", code: int = 0) -> None:
         super().__init__(message)
         self.code = code
-        self.facts: JsonObject = {"cause": cause, "message": message, "detail": detail}
+        self.facts: JsonObject = {"code": code, "cause": cause}
+        self.facts.update(message=message, detail=detail)
 
 
 class CheckLog:
@@ -7111,17 +7118,13 @@ class CheckLog:
             self.server_tail.append(text)
             return
         self.has_infos |= own["level"] == "info"
+        kept, found = self.changes, re.fullmatch(CHECK_CHANGE, own["text"])
         if own["level"] in {"error", "warning"}:
-            keep_fact(self.warnings, own)
-        elif change := re.fullmatch(CHECK_CHANGE, own["text"]):
-            keep_fact(self.changes, change)
-
-
-def keep_fact(kept: list[Json], found: re.Match[str]) -> None:
-    """The named groups are kept, once: the bridge tells the changes for each list."""
-    fact: JsonObject = {**found.groupdict("")}
-    if fact not in kept and len(kept) < CHECK_MOST_LINES:
-        kept.append(fact)
+            kept, found = self.warnings, own
+        if found is not None and len(kept) < CHECK_MOST_LINES:
+            fact: JsonObject = {**found.groupdict("")}
+            if fact not in kept:  # the bridge tells the changes for each list
+                kept.append(fact)
 
 
 def choices_of(field: JsonObject) -> dict[str, Json]:
@@ -7382,9 +7385,9 @@ class CheckRun:
         self._steps.append({"step": step, "ms": ms, "note": note})
 
     def _fail(self, step: str, failure: CheckError) -> None:
-        cause, code = text_at(failure.facts, "cause"), failure.code
-        fix = CHECK_FIXES.get(f"{cause} {code}") or CHECK_FIXES.get(cause, CHECK_OTHER_FIX)
-        self._failures.append({"step": step, "code": code, **failure.facts, "fix": fix})
+        cause = text_at(failure.facts, "cause")
+        fix = CHECK_FIXES.get(f"{cause} {failure.code}") or CHECK_FIXES.get(cause, CHECK_OTHER_FIX)
+        self._failures.append({"step": step, **failure.facts, "fix": fix})
 
     def _read(self, row: JsonObject, result: JsonObject) -> str:
         """What a tool says, or how long a list is: all its pages are read, as VS Code does."""
@@ -7492,12 +7495,11 @@ def run_check(arguments: list[str]) -> int:
     """The exit code, after the report is written."""
     try:
         options = CheckOptions(arguments)
-    except ValueError as exc:
-        return tell_problem(f"check: {exc} (see --help)", 2)
-    try:
         report = CheckRun(options).collect()
-    except BridgeError as exc:  # not even the bridge starts
-        return tell_problem(f"check: {exc.message} {exc.detail}", 1)
+    except UsageError as error:
+        return tell_problem(f"check: {error} (see --help)", 2)
+    except BridgeError as error:  # not even the bridge starts
+        return tell_problem(f"check: {error.message} {error.detail}", 1)
     warnings = list_at(report, "warnings")
     if report["exitCode"] == 2 and warnings:  # the bridge refuses what was passed on
         return tell_problem(text_at(warnings[0], "text"), 2)
@@ -7516,21 +7518,14 @@ def run_check(arguments: list[str]) -> int:
 # Arguments, exit codes, main.
 
 
-class UsageError(Exception):
-    """The arguments are not valid; the text names the option and never a value."""
-
-
 class Options:
     """The options of the form that serves VS Code."""
-
-    __slots__ = ("command", "discover_seconds", "line_bytes", "log_level", "name")
 
     def __init__(self) -> None:
         self.command: list[str] = []
         self.name = ""
         self.log_level = LogLevel.INFO
-        self.discover_seconds = int(LIMITS.discover_seconds)
-        self.line_bytes = LIMITS.line_bytes
+        self.limits = LIMITS
 
 
 _LEVEL_NAMES: Final = MappingProxyType(
@@ -7593,9 +7588,11 @@ def parse_options(arguments: Sequence[str]) -> Options:
                 raise UsageError(f"the value of {name} is none of {', '.join(_LEVEL_NAMES)}")
             options.log_level = _LEVEL_NAMES[value]
         elif name == "--discover-timeout":
-            options.discover_seconds = parse_number(name, value, MOST_SECONDS)
+            seconds = float(parse_number(name, value, MOST_SECONDS))
+            options.limits = options.limits.replace(discover_seconds=seconds)
         elif name == "--max-line-bytes":
-            options.line_bytes = parse_number(name, value, MOST_LINE_BYTES)
+            most = parse_number(name, value, MOST_LINE_BYTES)
+            options.limits = options.limits.replace(line_bytes=most)
         elif name in ("--json", "--timeout", "--answer"):
             raise UsageError(f"the option {name} belongs to check")
         else:
@@ -7614,7 +7611,7 @@ def take_option(rest: list[str]) -> tuple[str, str]:
         if "://" in name:
             raise UsageError("a URL cannot be used yet: give -- <command> [args...]")
         raise UsageError("an argument before -- is no option: the command comes behind --")
-    if equals or name in ("--json",) or name not in _TAKES_VALUE:
+    if equals or name not in _TAKES_VALUE:
         return name, value
     if not rest or rest[0] == "--":
         raise UsageError(f"the option {name} needs a value")
@@ -7636,23 +7633,20 @@ def main() -> None:
 def run_main(arguments: list[str]) -> int | None:
     """What the arguments ask for; returns the exit code, or None once a bridge runs."""
     own = arguments[: arguments.index("--")] if "--" in arguments else arguments
-    if "--help" in own:
-        write_all(1, (USAGE.encode(),))
-        return 0
-    if "--version" in own:
-        write_all(1, (f"{PROGRAM} {__version__}\n".encode(),))
-        return 0
+    for option, text in (("--help", USAGE), ("--version", f"{PROGRAM} {__version__}\n")):
+        if option in own:
+            write_all(1, (text.encode(),))
+            return 0
+    if arguments[:1] == ["demo"]:
+        return run_demo(arguments[1:])
+    if arguments[:1] == ["check"]:
+        return run_check(arguments[1:])
     try:
-        if arguments[:1] == ["demo"]:
-            return run_demo(arguments[1:])
-        if arguments[:1] == ["check"]:
-            return run_check(arguments[1:])
-        serve(parse_options(arguments))
+        options = parse_options(arguments)
     except UsageError as error:
         usage = USAGE.partition("usage: ")[2].partition("\n\n")[0]
-        text = f"{PROGRAM}: vscode: error: {error}\nusage: {usage}\n"
-        write_all(2, (text.encode("utf-8", "replace"),))
-        return 2
+        return tell_problem(f"{error}\nusage: {usage}", 2)
+    serve(options)
     return None
 
 
@@ -7668,9 +7662,6 @@ def take_standard_descriptors() -> None:
             os.set_inheritable(os.open(os.devnull, mode), True)
 
 
-_NO_LATE_THREADS: Final = (0x030C0000, 0x030C0200)  # Pythons that start none after the script
-
-
 def serve(options: Options) -> None:
     """A bridge serves VS Code until it closes our stdin, and then ends the process.
 
@@ -7678,17 +7669,14 @@ def serve(options: Options) -> None:
     keeps the syntax tree of a script, half of all memory, until its last line has run. Signals
     still arrive in the main thread.
     """
-    limits = LIMITS.replace(
-        discover_seconds=float(options.discover_seconds), line_bytes=options.line_bytes
-    )
     stem = os.path.splitext(os.path.basename(options.command[0]))[0]
     take_standard_descriptors()
-    stderr = Log(2, options.log_level, limits)
+    stderr = Log(2, options.log_level, options.limits)
     bridge = Bridge(
         command=options.command,
         fallback_name=options.name or stem or PROGRAM,
         log=stderr,
-        limits=limits,
+        limits=options.limits,
     )
     sys.setswitchinterval(0.0005)  # a thread that parses a big frame lets the others in sooner
     gc.set_threshold(50_000, 20, 20)  # of its many objects none is garbage: a third of the time
@@ -7700,7 +7688,7 @@ def serve(options: Options) -> None:
         "vscode", f"internal error of a thread, {place_of(found.exc_value or SystemExit())}"
     )
     watch_parent(bridge.end_input)
-    if _NO_LATE_THREADS[0] <= sys.hexversion < _NO_LATE_THREADS[1]:
+    if 0x030C0000 <= sys.hexversion < 0x030C0200:  # they start no thread after the script
         bridge.run()
     else:
         start_thread("reader", bridge.run, is_daemon=False)

@@ -36,8 +36,8 @@ def refusal(*arguments: str) -> str:
 def test_without_options_the_defaults_hold() -> None:
     options = parse_options(["--", "server"])
     assert (options.command, options.name, options.log_level) == (["server"], "", LogLevel.INFO)
-    assert options.discover_seconds == LIMITS.discover_seconds
-    assert options.line_bytes == LIMITS.line_bytes
+    assert options.limits.discover_seconds == LIMITS.discover_seconds
+    assert options.limits.line_bytes == LIMITS.line_bytes
 
 
 @pytest.mark.parametrize("glue", [lambda n, v: [n, v], lambda n, v: [f"{n}={v}"]])
@@ -49,7 +49,7 @@ def test_a_value_stands_behind_a_blank_or_an_equals_sign(
     options = parse_options([*arguments, *glue("--max-line-bytes", "100"), *COMMAND])
     assert options.name == "My server"
     assert options.log_level is LogLevel.DEBUG
-    assert (options.discover_seconds, options.line_bytes) == (5, 100)
+    assert (options.limits.discover_seconds, options.limits.line_bytes) == (5.0, 100)
 
 
 def test_the_last_of_two_equal_options_wins() -> None:
