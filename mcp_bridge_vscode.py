@@ -7047,6 +7047,11 @@ class UsageError(Exception):
     """The arguments are not valid; the text names the option and never a value."""
 
 
+TAKES_VALUE: Final = frozenset(  # each option that does
+    {"--name", "--log-level", "--discover-timeout", "--max-line-bytes", "--timeout", "--answer"}
+)
+
+
 class CheckOptions:
     """What the arguments ask for. What `check` does not know is left to the bridge to judge.
 
@@ -7058,16 +7063,21 @@ class CheckOptions:
         rest, self.command = arguments[:end], arguments[end + 1 :]
         if end + 1 == len(arguments):
             raise UsageError("there is no command behind --")
-        self.is_json = "--json" in rest
-        values = {"--answer": "accept", "--timeout": "30"}
+        self.is_json = False
         self.for_bridge: list[str] = []
+        values = {"--answer": "accept", "--timeout": "30"}
         while rest:
-            word = rest.pop(0)
-            name, equals, value = word.partition("=")
+            words = [rest.pop(0)]
+            if words[0] in TAKES_VALUE:
+                words += rest[:1]
+                del rest[:1]
+            name, _, value = "=".join(words).partition("=")
             if name in {*values, "--discover-timeout"}:
-                values[name] = value if equals or not rest else rest.pop(0)
-            elif word != "--json":
-                self.for_bridge.append(word)
+                values[name] = value
+            elif words == ["--json"]:
+                self.is_json = True
+            else:
+                self.for_bridge += words
         self.action = values.pop("--answer")
         if self.action not in _ACTIONS:
             raise UsageError(f"--answer takes {', '.join(_ACTIONS)}")
@@ -7352,6 +7362,7 @@ class CheckRun:
                 self._take_step(object_at(row))
 
     def _take_step(self, row: JsonObject) -> None:
+        """What the row sends went out, unless it had before, and its answer was taken."""
         method = text_at(row, "method")
         step = text_at(row, "step") or method
         if method.startswith("notifications/"):
@@ -7399,8 +7410,10 @@ class CheckRun:
             found = result.get(member)
             if not isinstance(found, list):
                 raise CheckError("bad_answer", f"the answer has no list '{member}'", code=-1)
-            for item in map(object_at, found):
-                items += [{key: item.get(key), "title": item.get("title", "")}]
+            items.extend(
+                {key: value_at(item, key), "title": object_at(item).get("title", "")}
+                for item in found
+            )
             if "nextCursor" not in result:
                 return str(len(items))
             cursor: JsonObject = {"cursor": result["nextCursor"]}
@@ -7611,16 +7624,11 @@ def take_option(rest: list[str]) -> tuple[str, str]:
         if "://" in name:
             raise UsageError("a URL cannot be used yet: give -- <command> [args...]")
         raise UsageError("an argument before -- is no option: the command comes behind --")
-    if equals or name not in _TAKES_VALUE:
+    if equals or name not in TAKES_VALUE:
         return name, value
     if not rest or rest[0] == "--":
         raise UsageError(f"the option {name} needs a value")
     return name, rest.pop(0)
-
-
-_TAKES_VALUE: Final = frozenset(
-    {"--name", "--log-level", "--discover-timeout", "--max-line-bytes", "--timeout", "--answer"}
-)
 
 
 def main() -> None:

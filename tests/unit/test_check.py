@@ -545,6 +545,13 @@ def test_options_are_taken_in_both_forms_and_the_last_value_wins() -> None:
     assert options.command == ["c", "--json", "--"]
 
 
+@pytest.mark.parametrize("value", ["--json", "--timeout", "--answer=cancel", "--name"])
+def test_a_value_may_look_like_an_option_of_check(value: str) -> None:
+    options = bridge.CheckOptions(["--name", value, "--", "c"])
+    assert (options.is_json, options.limit, options.action) == (False, 30, "accept")
+    assert options.for_bridge == ["--name", value]
+
+
 def test_it_finds_itself_as_a_file_and_in_an_archive(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -107,7 +107,7 @@ def test_a_command_is_needed(arguments: list[str]) -> None:
     assert refusal(*arguments).startswith("there is no command of a server")
 
 
-@pytest.mark.parametrize("name", sorted(bridge._TAKES_VALUE))
+@pytest.mark.parametrize("name", sorted(bridge.TAKES_VALUE))
 def test_an_option_that_ends_the_arguments_has_no_value(name: str) -> None:
     assert refusal(name) == f"the option {name} needs a value"
     assert refusal(name, *COMMAND) == f"the option {name} needs a value"
@@ -254,7 +254,7 @@ def test_main_ends_with_the_exit_code(
 
 def test_the_usage_names_each_option_that_is_known_and_no_other() -> None:
     named = set(re.findall(r"^  (--[a-z-]+)", bridge.USAGE, re.MULTILINE))
-    assert named == bridge._TAKES_VALUE | {"--json", "--help", "--version"}
+    assert named == bridge.TAKES_VALUE | {"--json", "--help", "--version"}
 
 
 def test_the_usage_fits_a_terminal_and_tells_the_exit_codes() -> None:
