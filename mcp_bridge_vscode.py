@@ -6527,6 +6527,14 @@ def read_lines(descriptor: int, most_bytes: int) -> Iterator[bytes]:
                 yield line
 
 
+def send_message(descriptor: int, members: JsonObject) -> None:
+    """The message went out, unless the other side is gone: then its end is read next."""
+    try:
+        write_all(descriptor, (encode_json({"jsonrpc": "2.0", **members}), b"\n"))
+    except OSError:
+        return
+
+
 def value_at(value: Json, *path: str) -> Json:
     """What stands at the end of the path, or None."""
     for key in path:
@@ -6862,12 +6870,8 @@ class DemoServer:
 
     def send(self, **members: Json) -> None:
         """The message went out."""
-        line = encode_json({"jsonrpc": "2.0", **members})
         with self._output:
-            try:
-                write_all(self._out_fd, (line, b"\n"))
-            except OSError:
-                return  # nobody listens any more: the end of the input follows
+            send_message(self._out_fd, members)
 
     def _handle_line(self, line: bytes) -> None:
         try:
@@ -7258,12 +7262,8 @@ class CheckClient:
 
     def write(self, **members: Json) -> None:
         """The message went out."""
-        pipe = self._process.stdin
-        try:
-            if pipe is not None:
-                write_all(pipe.fileno(), (encode_json({"jsonrpc": "2.0", **members}), b"\n"))
-        except OSError:
-            return  # the bridge is gone: the end of its output comes next
+        if self._process.stdin is not None:
+            send_message(self._process.stdin.fileno(), members)
 
     def _run_out(self) -> None:
         read_pipe(self._process.stdout, MOST_LINE_BYTES, self._put)
