@@ -6995,7 +6995,7 @@ CHECK_DATA: Final = """{
         "heard": "notifications/tools/list_changed"},
     {"step": "call log_levels", "method": "tools/call", "start": "logged",
         "params": {"name": "log_levels", "arguments": {}}, "heard": "notifications/message"},
-    {"method": "tools/list", "list": "tools", "key": "name", "start": "14"}],
+    {"method": "tools/list", "list": "tools", "key": "name", "has": "extra"}],
 "answers": {
     "ping": {"result": {}},
     "roots/list": {"result": {"roots": [{"uri": "file:///example", "name": "example"}]}},
@@ -7415,6 +7415,9 @@ class CheckRun:
                 for item in found
             )
             if "nextCursor" not in result:
+                if "has" in row and row["has"] not in [value_at(item, key) for item in items]:
+                    what = f"the tool '{row['has']}' is not listed"
+                    raise CheckError("wrong_result", what, code=-1)
                 return str(len(items))
             cursor: JsonObject = {"cursor": result["nextCursor"]}
             result = self._client.result_of(self._client.send(text_at(row, "method"), cursor))
