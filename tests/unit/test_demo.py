@@ -669,6 +669,7 @@ def test_an_argument_that_is_unknown_has_no_completion(demo: Demo, ref: object, 
         (b'{"jsonrpc":"2.0","id":1}', -32600),
         (b'{"jsonrpc":"2.0","id":null,"method":"tools/list"}', -32600),
         (b'{"jsonrpc":"2.0","id":1.5,"method":"tools/list"}', -32600),
+        (b'{"jsonrpc":"2.0","id":true,"method":"tools/list"}', -32600),
         (b'{"jsonrpc":"2.0","id":1,"method":2}', -32600),
     ],
 )
