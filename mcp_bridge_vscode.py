@@ -1075,26 +1075,30 @@ class LineFramer:
 # endregion
 
 # region pure schemas ---------------------------------------------------------
-# In: the inputSchema of a tool. Out: one that VS Code keeps, and what was changed.
+# In: the inputSchema of a tool. Out: one that VS Code keeps, and what was changed, in log lines.
 # Two checks decide. The workbench reads a schema by draft-07, or by the meta-schema that $schema
 # names at the root. The Copilot extension reads it by draft-07 whatever the mark says, and wants
 # items in array schemas; one that fails there stops every chat. What passes both is left alone.
 
 ITEMS_DEPTH: Final = 64  # levels of schemas; there the items rule stops, the repair does not
-CHANGES_REPORTED: Final = LIMITS.schema_lines  # all are made; no hostile schema fills the log
 POINTER_LENGTH: Final = 1000  # characters; the names in a pointer are the server's
 SCHEMA_TOO_DEEP: Final = "is too deep to examine"
 
-SCHEMA_DIALECTS: Final[Mapping[str, str]] = {  # what $schema names, without scheme and "#"
-    "json-schema.org/draft-04/schema": "draft-04",
-    "json-schema.org/draft-06/schema": "draft-06",
-    "json-schema.org/draft-07/schema": "draft-07",
-    "json-schema.org/draft/2019-09/schema": "2019-09",
-    "json-schema.org/draft/2020-12/schema": "2020-12",
+SCHEMA_DIALECTS: Final[Mapping[str, str]] = {  # what $schema names, with http and without "#"
+    "http://json-schema.org/draft-04/schema": "draft-04",
+    "http://json-schema.org/draft-06/schema": "draft-06",
+    "http://json-schema.org/draft-07/schema": "draft-07",
+    "http://json-schema.org/draft/2019-09/schema": "2019-09",
+    "http://json-schema.org/draft/2020-12/schema": "2020-12",
 }
-JSON_TYPES: Final = ("array", "boolean", "integer", "null", "number", "object", "string")
 TYPE_NAMES: Final[Mapping[str, str]] = {  # in lower case, the last six as programmers call them
-    **{name: name for name in JSON_TYPES},
+    "array": "array",
+    "boolean": "boolean",
+    "integer": "integer",
+    "null": "null",
+    "number": "number",
+    "object": "object",
+    "string": "string",
     "bool": "boolean",
     "dict": "object",
     "float": "number",
@@ -1103,76 +1107,56 @@ TYPE_NAMES: Final[Mapping[str, str]] = {  # in lower case, the last six as progr
     "str": "string",
 }
 FLAG_NAMES: Final[Mapping[str, bool]] = {"true": True, "false": False}
-EXCLUSIVE_BOUNDS: Final = (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum"))
 
 
-class SchemaChange:
-    """What was done to an input schema, and the JSON Pointer of the schema that it was done to."""
-
-    __slots__ = ("pointer", "what")
-
-    def __init__(self, pointer: str | None, what: str) -> None:
-        self.pointer = pointer  # RFC 6901, in the server's words; None for the rest together
-        self.what = what  # in ours
-
-    def line(self) -> str:
-        """The log line, without the tool that comes first."""
-        if self.pointer is None:
-            return f"{self.what} of the input schema"
-        if self.what == SCHEMA_TOO_DEEP:
-            return f"the input schema at '{self.pointer}' {self.what}"
-        return f"{self.what} at '{self.pointer}' of the input schema"
-
-
-def repair_input_schema(schema: Json) -> tuple[Json, list[SchemaChange]]:
+def repair_input_schema(schema: Json) -> tuple[Json, list[str]]:
     """The same object when VS Code keeps it, else a new one that it keeps; and what was done."""
     if not isinstance(schema, dict):
-        return {"type": "object"}, [SchemaChange("", "replaced an input schema that is no object")]
+        return {"type": "object"}, [_change_line("", "replaced an input schema that is no object")]
     return _SchemaWalk(schema).run()
 
 
-def is_object_schema(schema: Json) -> bool:
-    """Whether the root says what an outputSchema of the legacy revision has to say."""
-    return isinstance(schema, dict) and schema.get("type") == "object"
+def _change_line(pointer: str, what: str) -> str:
+    """What was done to the schema at a JSON Pointer; the log puts the tool before it."""
+    if what == SCHEMA_TOO_DEEP:
+        return f"the input schema at '{pointer}' {what}"
+    return f"{what} at '{pointer}' of the input schema"
 
 
-# Each keyword has a rule that answers with the right value: the same object when it is right, else
-# what it must have meant, else _GONE.
+# Each keyword has a rule that answers with the right value: an equal one when it is right, else
+# what it must have meant, or None when it means nothing. No keyword with a rule may be null.
 
-
-class _Gone:
-    """The answer for a value that means nothing."""
-
-
-_GONE: Final = _Gone()
 if TYPE_CHECKING:
-    _Answer = Union[Json, _Gone]
-    _Rule = Callable[[Json], _Answer]
+    _Rule = Callable[[Json], Json]
+    _Rules = Mapping[str, _Rule]
 
 
-def _right_if(kind: type) -> _Rule:
-    def rule(value: Json) -> _Answer:
-        is_right = isinstance(value, kind)
-        return value if is_right else _GONE
+def _wrong_values(schema: JsonObject, rules: _Rules) -> JsonObject:
+    """The answers of the rules for the values that are not right, by keyword."""
+    answers = {keyword: rules[keyword](schema[keyword]) for keyword in schema if keyword in rules}
+    return {k: answer for k, answer in answers.items() if answer is None or answer != schema[k]}
 
-    return rule
+
+def _right_if(kind: type[Json]) -> _Rule:
+    return lambda value: value if isinstance(value, kind) else None
 
 
 def _dialect(mark: Json) -> str | None:
     """The draft that a $schema mark names, in a spelling that VS Code knows."""
-    scheme, _, name = mark.partition("://") if isinstance(mark, str) else ("", "", "")
-    known = SCHEMA_DIALECTS.get(name[:-1] if name.endswith("#") else name)
-    return known if scheme in {"http", "https"} else None
+    text = mark if isinstance(mark, str) else ""
+    return SCHEMA_DIALECTS.get(text.replace("https://", "http://", 1).removesuffix("#"))
 
 
-def _right_uri(value: Json) -> _Answer:
-    return value if isinstance(value, str) and value else _GONE  # VS Code takes no empty URI
+def _right_uri(value: Json) -> Json:
+    return value if isinstance(value, str) and value else None  # VS Code takes no empty URI
 
 
-def _right_flag(value: Json) -> _Answer:
-    if isinstance(value, str):
-        return FLAG_NAMES.get(value.lower(), _GONE)
-    return value if isinstance(value, bool) else _GONE
+def _word(value: Json) -> str:
+    return value.lower() if isinstance(value, str) else ""
+
+
+def _right_flag(value: Json) -> Json:
+    return value if isinstance(value, bool) else FLAG_NAMES.get(_word(value))
 
 
 def _as_double(number: float) -> float:
@@ -1183,64 +1167,56 @@ def _as_double(number: float) -> float:
         return float("inf")
 
 
-def _right_number(value: Json) -> int | float | _Gone:
+def _right_number(value: Json) -> float | None:
     number = _number_in(value) if isinstance(value, str) else value
     if isinstance(number, bool) or not isinstance(number, (int, float)):
-        return _GONE
-    return number if abs(_as_double(number)) < float("inf") else _GONE
-
-
-def _number_in(text: str) -> Json:
-    """The number that a short decimal text says, or None."""
-    whole, point, decimals = text.removeprefix("-").partition(".")
-    if len(text) > 15 or not text.isascii() or not (whole + decimals).isdigit():
         return None
-    return float(text) if point else int(text)
+    return number if abs(_as_double(number)) < float("inf") else None
 
 
-def _right_divisor(value: Json) -> _Answer:
+def _number_in(text: str) -> float | None:
+    """The number that a short decimal text says, or None."""
+    digits = text.removeprefix("-").replace(".", "", 1)
+    if len(text) > 15 or not digits.isascii() or not digits.isdigit():
+        return None
+    return float(text) if "." in text else int(text)
+
+
+def _right_divisor(value: Json) -> Json:
     number = _right_number(value)
-    if isinstance(number, _Gone) or number == 0:
-        return _GONE
-    return number if number > 0 else -number
+    return abs(number) if number else None
 
 
-def _right_count(*, round_up: bool) -> _Rule:
+def _right_count(rounded: Callable[[float], int]) -> _Rule:
     """The rule for a non-negative integer; a fraction is rounded to what bounds the same."""
-    sign = -1 if round_up else 1
 
-    def rule(value: Json) -> _Answer:
+    def rule(value: Json) -> Json:
         number = _right_number(value)
-        if isinstance(number, _Gone):
-            return _GONE
+        if number is None:
+            return None
         if not _as_double(number).is_integer():
-            number = int(sign * (sign * number // 1))
-        elif abs(number) >= 1e21 and "." in repr(float(number)):
-            return _GONE  # 1.5e+21, to VS Code no integer
-        return number if number >= 0 else _GONE
+            number = rounded(number)
+        elif number >= 1e21 and "." in repr(float(number)):
+            return None  # 1.5e+21, to VS Code no integer
+        return number if number >= 0 else None
 
     return rule
 
 
-def _right_type(value: Json) -> _Answer:
-    if isinstance(value, str):
-        return value if value in JSON_TYPES else TYPE_NAMES.get(value.lower()) or _GONE
-    members = value if isinstance(value, list) else []
-    texts = ("null" if member is None else member for member in members)  # YAML: [string, null]
-    known = (TYPE_NAMES.get(text.lower()) for text in texts if isinstance(text, str))
-    names: list[Json] = list(dict.fromkeys(name for name in known if name))
-    return _GONE if not names else value if names == value else names
+def _right_type(value: Json) -> Json:
+    if not isinstance(value, list):
+        return TYPE_NAMES.get(_word(value))
+    members = ("null" if member is None else member for member in value)  # YAML: [string, null]
+    known = dict.fromkeys(TYPE_NAMES.get(_word(member)) for member in members)
+    return [name for name in known if name] or None
 
 
-def _right_enum(value: Json) -> _Answer:
+def _right_enum(value: Json) -> Json:
     """An enum: not empty, and nothing twice by JavaScript's equality (1 is 1.0, but not true)."""
-    choices = value if isinstance(value, list) else []
     first: dict[object, Json] = {}
-    for choice in choices:
+    for choice in value if isinstance(value, list) else ():
         first.setdefault(_equality_key(choice), choice)
-    if not first:
-        return _GONE
-    return value if len(first) == len(choices) else list(first.values())
+    return list(first.values()) or None
 
 
 def _equality_key(value: Json) -> object:
@@ -1263,130 +1239,128 @@ def _equality_key(value: Json) -> object:
     return tuple(tokens)
 
 
-def _right_names(value: Json) -> _Answer:
+def _right_names(value: Json) -> list[Json] | None:
     if not isinstance(value, list):
-        return _GONE
-    names: list[Json] = list(dict.fromkeys(name for name in value if isinstance(name, str)))
-    return value if len(names) == len(value) else names
+        return None
+    return list(dict.fromkeys(name for name in value if isinstance(name, str)))
 
 
-def _right_schema(value: Json) -> _Answer:
+def _right_schema(value: Json) -> Json:
     """A schema, or what `"string"` and `"false"` mean in its place."""
-    if isinstance(value, (dict, bool)):
+    if isinstance(value, dict):
         return value
-    name = value.lower() if isinstance(value, str) else ""
-    if name in TYPE_NAMES:
-        return {"type": TYPE_NAMES[name]}
-    return FLAG_NAMES.get(name, _GONE)
+    name = TYPE_NAMES.get(_word(value))
+    return {"type": name} if name else _right_flag(value)
 
 
-def _right_items(value: Json) -> _Answer:
-    answer = value if isinstance(value, list) and value else _right_schema(value)
-    return {} if isinstance(answer, _Gone) else answer
+def _as_schema(value: Json) -> Json:
+    schema = _right_schema(value)
+    return {} if schema is None else schema
 
 
-def _right_schemas(value: Json) -> _Answer:
+def _right_items(value: Json) -> Json:
+    return value if isinstance(value, list) and value else _as_schema(value)
+
+
+def _right_schemas(value: Json) -> Json:
     if isinstance(value, dict):
         return [value]
     members = value if isinstance(value, list) else []
-    answers = [_right_schema(member) for member in members]
-    kept: list[Json] = [answer for answer in answers if not isinstance(answer, _Gone)]
-    if not kept:
-        return _GONE
-    return value if all(a is m for a, m in zip(answers, members)) else kept
+    return [schema for schema in map(_right_schema, members) if schema is not None] or None
 
 
 def _right_map_of(rule: _Rule) -> _Rule:
-    def map_rule(value: Json) -> _Answer:
+    def map_rule(value: Json) -> Json:
         if not isinstance(value, dict):
-            return _GONE
+            return None
         answers = {name: rule(member) for name, member in value.items()}
-        kept: JsonObject = {n: a for n, a in answers.items() if not isinstance(a, _Gone)}
-        return value if all(a is value[n] for n, a in answers.items()) else kept
+        return {name: answer for name, answer in answers.items() if answer is not None}
 
     return map_rule
 
 
-def _right_dependency(value: Json) -> _Answer:
+def _right_dependency(value: Json) -> Json:
     if isinstance(value, str):
         return [value]  # draft-03
     return _right_names(value) if isinstance(value, list) else _right_schema(value)
 
 
+def _rules(*rows: tuple[str, _Rule]) -> dict[str, _Rule]:
+    return {keyword: rule for keywords, rule in rows for keyword in keywords.split()}
+
+
 _right_map: Final = _right_if(dict)
-DRAFT_07_SLOTS: Final[Mapping[str, _Rule]] = {  # the keywords of draft-07 that hold schemas
-    **dict.fromkeys(("properties", "patternProperties", "definitions"), _right_map),
-    "dependencies": _right_map_of(_right_dependency),
-    **dict.fromkeys(("allOf", "anyOf", "oneOf"), _right_schemas),
-    "items": _right_items,
-    **dict.fromkeys(("additionalItems", "additionalProperties", "contains"), _right_schema),
-    **dict.fromkeys(("propertyNames", "not", "if", "then", "else"), _right_schema),
-}
-DRAFT_07_RULES: Final[Mapping[str, _Rule]] = {
-    "$schema": lambda value: value if _dialect(value) else _GONE,
-    "$id": _right_uri,
-    "$ref": lambda value: "#" if value == "" else _right_uri(value),
-    **dict.fromkeys(("$comment", "title", "description", "pattern", "format"), _right_if(str)),
-    **dict.fromkeys(("contentMediaType", "contentEncoding"), _right_if(str)),
-    **dict.fromkeys(("readOnly", "writeOnly", "uniqueItems"), _right_flag),
-    "type": _right_type,
-    "enum": _right_enum,
-    "examples": _right_if(list),
-    "required": _right_names,
-    "multipleOf": _right_divisor,
-    **dict.fromkeys(("maximum", "minimum", "exclusiveMaximum", "exclusiveMinimum"), _right_number),
-    **dict.fromkeys(("maxLength", "maxItems", "maxProperties"), _right_count(round_up=False)),
-    **dict.fromkeys(("minLength", "minItems", "minProperties"), _right_count(round_up=True)),
-    **DRAFT_07_SLOTS,
-}
+DRAFT_07_SLOTS: Final = _rules(  # the keywords of draft-07 that hold schemas
+    ("properties patternProperties definitions", _right_map),
+    ("dependencies", _right_map_of(_right_dependency)),
+    ("allOf anyOf oneOf", _right_schemas),
+    ("items", _right_items),
+    ("additionalItems additionalProperties contains", _right_schema),
+    ("propertyNames not if then else", _right_schema),
+)
+DRAFT_07_RULES: Final[_Rules] = DRAFT_07_SLOTS | _rules(
+    ("$schema", lambda value: value if _dialect(value) else None),
+    ("$id", _right_uri),
+    ("$ref", lambda value: "#" if value == "" else _right_uri(value)),
+    ("$comment title description pattern format", _right_if(str)),
+    ("contentMediaType contentEncoding", _right_if(str)),
+    ("readOnly writeOnly uniqueItems", _right_flag),
+    ("type", _right_type),
+    ("enum", _right_enum),
+    ("examples", _right_if(list)),
+    ("required", _right_names),
+    ("multipleOf", _right_divisor),
+    ("maximum minimum exclusiveMaximum exclusiveMinimum", _right_number),
+    ("maxLength maxItems maxProperties", _right_count(float.__floor__)),
+    ("minLength minItems minProperties", _right_count(float.__ceil__)),
+)
 
 
 # What VS Code asks beyond draft-07 where the mark names another draft. A schema that is not so
 # loses the mark, and is then read by draft-07.
 
 
-def _right_absolute_uri(value: Json) -> _Answer:
+def _right_absolute_uri(value: Json) -> Json:
     scheme, colon, _ = value.partition(":") if isinstance(value, str) else ("", "", "")
-    return value if scheme and colon and not set(scheme) & set("/?#") else _GONE
+    return value if scheme and colon and set(scheme).isdisjoint("/?#") else None
 
 
-def _right_anchor(value: Json) -> _Answer:
-    is_plain = isinstance(value, str) and value.isascii() and value[:1].isalpha()
-    return value if is_plain and all(c.isalnum() or c in "-._" for c in str(value)) else _GONE
+def _right_anchor(value: Json) -> Json:
+    if not isinstance(value, str) or not value.isascii() or not value[:1].isalpha():
+        return None
+    return value if value.replace("-", "_").replace(".", "_").isidentifier() else None
 
 
-LATER_SLOTS: Final[Mapping[str, _Rule]] = {  # the keywords of later drafts that hold schemas
-    **dict.fromkeys(("$defs", "dependentSchemas"), _right_map),
-    "prefixItems": _right_schemas,
-    **dict.fromkeys(("contentSchema", "unevaluatedItems", "unevaluatedProperties"), _right_schema),
-}
-LATER_RULES: Final[Mapping[str, _Rule]] = {
-    "$id": lambda value: value if isinstance(value, str) and "#" not in value[:-1] else _GONE,
-    "$anchor": _right_anchor,
-    **dict.fromkeys(("$dynamicRef", "$recursiveRef"), _right_uri),
-    **dict.fromkeys(("$recursiveAnchor", "deprecated"), _right_flag),
-    "$vocabulary": _right_map_of(_right_flag),
-    **dict.fromkeys(("minContains", "maxContains"), _right_count(round_up=True)),
-    "dependentRequired": _right_map_of(_right_names),
-    **LATER_SLOTS,
-}
-MARK_RULES: Final[Mapping[str, Mapping[str, _Rule]]] = {
-    "draft-04": {
-        "id": _right_absolute_uri,
-        "required": lambda value: value or _GONE,
-        "dependencies": _right_map_of(lambda value: _GONE if value == [] else value),
-        **{exclusive: _right_if(bool) for exclusive, _ in EXCLUSIVE_BOUNDS},
-    },
-    "draft-06": {"$schema": _right_if(dict)},  # never so: VS Code would have to download it
+LATER_SLOTS: Final = _rules(  # the keywords of later drafts that hold schemas
+    ("$defs dependentSchemas", _right_map),
+    ("prefixItems", _right_schemas),
+    ("contentSchema unevaluatedItems unevaluatedProperties", _right_schema),
+)
+LATER_RULES: Final = LATER_SLOTS | _rules(
+    ("$id", lambda value: value if isinstance(value, str) and "#" not in value[:-1] else None),
+    ("$anchor", _right_anchor),
+    ("$dynamicRef $recursiveRef", _right_uri),
+    ("$recursiveAnchor deprecated", _right_flag),
+    ("$vocabulary", _right_map_of(_right_flag)),
+    ("minContains maxContains", _right_count(float.__ceil__)),
+    ("dependentRequired", _right_map_of(_right_names)),
+)
+MARK_RULES: Final[Mapping[str, _Rules]] = {
+    "draft-04": _rules(
+        ("id", _right_absolute_uri),
+        ("required", lambda value: value or None),
+        ("dependencies", _right_map_of(lambda value: value if value != [] else None)),
+        ("exclusiveMinimum exclusiveMaximum", _right_if(bool)),
+    ),
+    "draft-06": {"$schema": _right_map},  # never so: VS Code would have to download it
     "2019-09": LATER_RULES,
     "2020-12": {**LATER_RULES, "items": _right_schema},
 }
 
-ITEMS_SLOTS: Final = frozenset((*DRAFT_07_SLOTS, "$defs", "dependentSchemas", "prefixItems")) - {
-    "additionalItems",
-    "propertyNames",
-}
-SCHEMA_SLOTS: Final = frozenset((*DRAFT_07_SLOTS, *LATER_SLOTS))
+SCHEMA_SLOTS: Final = frozenset(DRAFT_07_SLOTS | LATER_SLOTS)
+ITEMS_SLOTS: Final = SCHEMA_SLOTS - {
+    "additionalItems", "contentSchema", "propertyNames", "unevaluatedItems", "unevaluatedProperties"
+}  # fmt: skip
 MAP_SLOTS: Final = frozenset(
     ("properties", "patternProperties", "definitions", "dependencies", "$defs", "dependentSchemas")
 )
@@ -1394,52 +1368,50 @@ REPAIR_WORDS: Final = {
     "$schema": "removed the unknown $schema mark",
     "items": "added an items schema",
 }
-PAIRED_KEYWORDS: Final = frozenset(
-    ("properties", "additionalItems", *(name for name, _ in EXCLUSIVE_BOUNDS))
-)
 
 
-def _repaired_object(schema: JsonObject, done: list[str]) -> JsonObject:
-    """The schema object as draft-07 wants it, not what is under it; the same object if it is so."""
-    if not PAIRED_KEYWORDS.isdisjoint(schema):
-        schema = _without_old_drafts(schema, done)
-    answer = schema
-    for keyword, value in schema.items():
-        rule = DRAFT_07_RULES.get(keyword)
-        right = value if rule is None else rule(value)
-        if right is value:
-            continue
-        if answer is schema:
-            answer = dict(schema)
-        if isinstance(right, _Gone):
-            del answer[keyword]
-            done.append(REPAIR_WORDS.get(keyword, f"removed an invalid {keyword}"))
-        else:
-            answer[keyword] = right
-            done.append(REPAIR_WORDS.get(keyword, f"corrected an invalid {keyword}"))
-    return answer
+def _repaired(value: Json, done: list[str]) -> Json:
+    """The schema as draft-07 wants it, not what is under it; the same object if it is so."""
+    schema = _as_schema(value)
+    if schema is not value:
+        done.append("replaced a value that is no schema")
+    if not isinstance(schema, dict):
+        return schema
+    schema = _without_old_drafts(schema, done)
+    wrong = _wrong_values(schema, DRAFT_07_RULES)
+    if not wrong:
+        return schema
+    for keyword, right in wrong.items():
+        verb = "removed" if right is None else "corrected"
+        done.append(REPAIR_WORDS.get(keyword, f"{verb} an invalid {keyword}"))
+    repaired = {**schema, **wrong}
+    return {k: v for k, v in repaired.items() if v is not None or k not in wrong}
 
 
 def _without_old_drafts(schema: JsonObject, done: list[str]) -> JsonObject:
     """What older drafts say by two keywords together, in the words of draft-07."""
-    for exclusive, bound in EXCLUSIVE_BOUNDS:
+    for exclusive, bound in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
         if schema.get(exclusive) is True and bound in schema:
-            schema = {**schema, exclusive: schema[bound]}
-            del schema[bound]
+            schema = _moved(schema, bound, exclusive)
             done.append(f"made {exclusive} a number")
     if schema.get("items") == [] and "additionalItems" in schema:
-        schema = {**schema, "items": schema["additionalItems"]}
-        del schema["additionalItems"]
+        schema = _moved(schema, "additionalItems", "items")
         done.append("moved additionalItems to items")
     properties = schema.get("properties")
     members = properties.items() if isinstance(properties, dict) else ()
     marked = [k for k, v in members if isinstance(v, dict) and v.get("required") is True]
     if marked:  # draft-03
-        required = schema.get("required")
-        names = [n for n in required if isinstance(n, str)] if isinstance(required, list) else []
-        schema = {**schema, "required": list(dict.fromkeys([*names, *marked]))}
+        listed = _right_names(schema.get("required")) or []
+        schema = {**schema, "required": _right_names([*listed, *marked])}
         done.append("listed the properties that are marked as required")
     return schema
+
+
+def _moved(schema: JsonObject, source: str, target: str) -> JsonObject:
+    """The schema with the value of one keyword in the place of another's."""
+    moved = {**schema, target: schema[source]}
+    del moved[source]
+    return moved
 
 
 def _with_items_schema(schema: JsonObject, done: list[str]) -> JsonObject:
@@ -1447,7 +1419,7 @@ def _with_items_schema(schema: JsonObject, done: list[str]) -> JsonObject:
     items = schema.get("items")
     if schema.get("type") != "array" or items or isinstance(items, (dict, list)):
         return schema
-    done.append("added an items schema")
+    done.append(REPAIR_WORDS["items"])
     answer = {**schema, "items": {}}
     if items is False and "maxItems" not in schema:  # accepts the same arrays as before
         first = schema.get("prefixItems")
@@ -1455,50 +1427,40 @@ def _with_items_schema(schema: JsonObject, done: list[str]) -> JsonObject:
     return answer
 
 
-def _as_schema(value: Json, done: list[str]) -> Json:
-    schema = _right_schema(value)
-    if schema is value:
-        return value
-    done.append("replaced a value that is no schema")
-    return {} if isinstance(schema, _Gone) else schema
-
-
 class _SchemaPlace:
     """A place in the tree of an input schema; what lies above a change is copied, once."""
 
-    __slots__ = ("above", "depth", "has_items_rule", "is_ours", "is_repaired", "key", "value")
+    __slots__ = ("above", "is_ours", "is_repaired", "items_left", "key", "value")
 
-    def __init__(self, above: _SchemaPlace | None, key: str | int, value: Json) -> None:
+    def __init__(
+        self,
+        above: _SchemaPlace | None,
+        key: str | int,
+        value: Json,
+        is_repaired: bool,
+        items_left: int,
+    ) -> None:
         self.above = above
         self.key = key
         self.value = value
         self.is_ours = False  # may the value be changed?
-        self.depth = 0
-        self.is_repaired = self.has_items_rule = True
+        self.is_repaired = is_repaired
+        self.items_left = items_left  # levels for the items rule; 0 is too deep, below it ended
 
     def replace(self, value: Json) -> None:
         """Put another value here; no object of the server's is touched."""
-        borrowed = []
-        above = self.above
-        while above is not None and not above.is_ours:
-            borrowed.append(above)
-            above = above.above
-        for place in reversed(borrowed):
-            place.hang(place.value.copy() if isinstance(place.value, (dict, list)) else None)
-        self.hang(value)
-
-    def hang(self, value: Json) -> None:
-        """Put a value of ours here, under a value of ours."""
-        self.value = value
-        self.is_ours = True
-        holder = self.above.value if self.above else None
-        if isinstance(holder, dict):
-            holder[str(self.key)] = value
-        elif isinstance(holder, list):
-            holder[int(self.key)] = value
+        self.value, self.is_ours = value, True
+        place, is_hung = self, False
+        while place.above is not None and not is_hung:
+            above = place.above
+            is_hung = above.is_ours
+            if not is_hung:
+                above.value, above.is_ours = above.value.copy(), True  # type: ignore[union-attr]  # it holds places
+            above.value[place.key] = place.value  # type: ignore[index]  # and this by its key
+            place = above
 
     def pointer(self) -> str:
-        """Where this is, by RFC 6901; cut when it is long."""
+        """Where this is, by RFC 6901 and in the server's words; cut when it is long."""
         names: list[str] = []
         place = self
         while place.above is not None:
@@ -1507,20 +1469,34 @@ class _SchemaPlace:
         pointer = "".join(reversed(names))
         return pointer if len(pointer) <= POINTER_LENGTH else f"{pointer[:POINTER_LENGTH]}..."
 
+    def schemas(self) -> list[_SchemaPlace]:
+        """The places of the schemas that a keyword holds: in a map, in a list, or itself."""
+        value, key = self.value, self.key
+        members: Iterable[tuple[str | int, Json]]
+        if isinstance(value, dict) and key in MAP_SLOTS:
+            others = list if key == "dependencies" else ()  # the names of other properties
+            members = ((k, v) for k, v in value.items() if not isinstance(v, others))
+        elif isinstance(value, list) and key not in MAP_SLOTS:
+            members = enumerate(value)
+        elif isinstance(value, bool) and key in {"additionalItems", "additionalProperties"}:
+            return []  # a flag, also in draft-04
+        else:
+            return [self] if value != {} else []
+        flags = self.is_repaired, self.items_left
+        return [_SchemaPlace(self, k, v, *flags) for k, v in members if v != {}]
+
 
 class _SchemaWalk:
     """One walk over an input schema: every schema in it once, each before those under it."""
 
     def __init__(self, schema: JsonObject) -> None:
-        self._root = _SchemaPlace(None, "", schema)
-        self._changes: list[SchemaChange] = []
-        self._untold = 0
+        self._root = _SchemaPlace(None, "", schema, True, ITEMS_DEPTH + 1)
+        self._done: list[tuple[_SchemaPlace, str]] = []
         self._is_too_deep = False
         self._dialect = _dialect(schema.get("$schema")) or "draft-07"
         self._mark_rules = MARK_RULES.get(self._dialect)  # None when there is no doubt (left)
-        self._is_mark_wrong = False
 
-    def run(self) -> tuple[Json, list[SchemaChange]]:
+    def run(self) -> tuple[Json, list[str]]:
         """The schema after all rules, the same object if nothing was done; and what was done."""
         rest = [self._root]
         while rest:
@@ -1528,83 +1504,51 @@ class _SchemaWalk:
             self._visit(place)
             rest.extend(reversed(self._places_under(place)))
         schema = self._root.value
-        if self._is_mark_wrong and isinstance(schema, dict):
+        most = LIMITS.schema_lines  # all changes are made; no hostile schema fills the log
+        lines = [_change_line(place.pointer(), what) for place, what in self._done[:most]]
+        if self._dialect in MARK_RULES and self._mark_rules is None and isinstance(schema, dict):
             schema = {keyword: value for keyword, value in schema.items() if keyword != "$schema"}
             what = f"removed the $schema mark {self._dialect}, with which VS Code omits the tool"
-            self._changes.insert(0, SchemaChange("", what))
-        if self._untold:
-            self._changes.append(SchemaChange(None, f"and {self._untold} more changes"))
-        return schema, self._changes
+            lines.insert(0, _change_line("", what))
+        if len(self._done) > most:
+            lines.append(f"and {len(self._done) - most} more changes of the input schema")
+        return schema, lines
 
     def _visit(self, place: _SchemaPlace) -> None:
         schema = place.value
         done: list[str] = []
         if place.is_repaired:
-            schema = _as_schema(schema, done)
-            schema = _repaired_object(schema, done) if isinstance(schema, dict) else schema
-        if place.has_items_rule and isinstance(schema, dict):
-            if place.depth <= ITEMS_DEPTH:
-                schema = _with_items_schema(schema, done)
-            else:
-                self._stop_items_rule(place)
-        if done:
-            place.replace(schema)
-            self._tell(place, done)
-        if self._mark_rules and not self._fits(place, self._mark_rules):
-            self._mark_rules, self._is_mark_wrong = None, True
-
-    def _stop_items_rule(self, place: _SchemaPlace) -> None:
-        place.has_items_rule = False
-        if not self._is_too_deep:
+            schema = _repaired(schema, done)
+        if isinstance(schema, dict) and place.items_left > 0:
+            schema = _with_items_schema(schema, done)
+        elif isinstance(schema, dict) and place.items_left == 0 and not self._is_too_deep:
             self._is_too_deep = True
-            self._tell(place, [SCHEMA_TOO_DEEP])
+            done.insert(0, SCHEMA_TOO_DEEP)
+        if schema is not place.value:
+            place.replace(schema)
+        self._done += ((place, what) for what in done)
+        if self._mark_rules and not self._fits(place, self._mark_rules):
+            self._mark_rules = None
 
-    def _tell(self, place: _SchemaPlace, done: list[str]) -> None:
-        room = CHANGES_REPORTED - len(self._changes)
-        told = done[:room]
-        self._untold += len(done) - len(told)
-        if told:
-            pointer = place.pointer()
-            self._changes.extend(SchemaChange(pointer, what) for what in told)
-
-    def _fits(self, place: _SchemaPlace, mark_rules: Mapping[str, _Rule]) -> bool:
+    def _fits(self, place: _SchemaPlace, mark_rules: _Rules) -> bool:
         """Whether the mark may stay, as far as this place goes."""
         schema = place.value
         if not isinstance(schema, dict):
             return isinstance(schema, bool) and self._dialect != "draft-04"
-        if not place.is_repaired and _repaired_object(schema, []) is not schema:
+        if not place.is_repaired and _wrong_values(schema, DRAFT_07_RULES):
             return False
-        rules = ((mark_rules.get(keyword), value) for keyword, value in schema.items())
-        return all(rule is None or rule(value) is value for rule, value in rules)
+        return not _wrong_values(schema, mark_rules)
 
     def _places_under(self, place: _SchemaPlace) -> list[_SchemaPlace]:
         """The schemas right under this one that a rule wants to see, in their order."""
         found: list[_SchemaPlace] = []
-        if not isinstance(place.value, dict) or SCHEMA_SLOTS.isdisjoint(place.value):
-            return found
-        for keyword, value in place.value.items():
-            is_repaired = place.is_repaired and keyword in DRAFT_07_SLOTS
-            has_items_rule = place.has_items_rule and keyword in ITEMS_SLOTS
-            if is_repaired or has_items_rule or (self._mark_rules and keyword in SCHEMA_SLOTS):
-                for below in _schemas_in(place, keyword, value):
-                    if below.value != {}:
-                        below.depth = place.depth + 1
-                        below.is_repaired = is_repaired
-                        below.has_items_rule = has_items_rule
-                        found.append(below)
+        for keyword, value in place.value.items() if isinstance(place.value, dict) else ():
+            if keyword in SCHEMA_SLOTS:
+                is_repaired = place.is_repaired and keyword in DRAFT_07_SLOTS
+                items_left = place.items_left - 1 if keyword in ITEMS_SLOTS else -1
+                if is_repaired or items_left >= 0 or self._mark_rules:
+                    found += _SchemaPlace(place, keyword, value, is_repaired, items_left).schemas()
         return found
-
-
-def _schemas_in(place: _SchemaPlace, keyword: str, value: Json) -> list[_SchemaPlace]:
-    """The places of the schemas that a keyword holds: in a map, in a list, or itself."""
-    holder = _SchemaPlace(place, keyword, value)
-    if isinstance(value, dict) and keyword in MAP_SLOTS:
-        others = list if keyword == "dependencies" else ()  # the names of other properties
-        return [_SchemaPlace(holder, k, v) for k, v in value.items() if not isinstance(v, others)]
-    if isinstance(value, list) and keyword not in MAP_SLOTS:
-        return [_SchemaPlace(holder, index, member) for index, member in enumerate(value)]
-    is_flag = isinstance(value, bool) and keyword in {"additionalItems", "additionalProperties"}
-    return [] if is_flag else [holder]
 
 
 # endregion
@@ -2460,8 +2404,9 @@ def _tool_changes(tool: JsonObject, notes: list[str]) -> dict[str, Piece | None]
     if repairs:
         name = tool.get("name")
         shown = clean_text(name if isinstance(name, str) else "", LIMITS.shown_text)
-        notes += (f"tool '{shown}': {repair.line()}" for repair in repairs)
-    if "outputSchema" in tool and not is_object_schema(tool["outputSchema"]):
+        notes += (f"tool '{shown}': {repair}" for repair in repairs)
+    output = tool.get("outputSchema")
+    if "outputSchema" in tool and not (isinstance(output, dict) and output.get("type") == "object"):
         changes["outputSchema"] = None
     return changes
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 import sys
 import time
 from typing import TYPE_CHECKING, Any
@@ -34,8 +35,14 @@ def repaired(schema: Any) -> Any:
     return bridge.repair_input_schema(schema)[0]
 
 
-def changes_of(schema: Any) -> list[tuple[str | None, str]]:
-    return [(change.pointer, change.what) for change in bridge.repair_input_schema(schema)[1]]
+def changes_of(schema: Any) -> list[tuple[str, str]]:
+    """Where what was done, as the log lines say it."""
+    changes = []
+    for line in bridge.repair_input_schema(schema)[1]:
+        found = re.fullmatch("(.*) at '(.*)' of the input schema", line, re.DOTALL)
+        assert found is not None, line
+        changes.append((found[2], found[1]))
+    return changes
 
 
 def is_left_alone(schema: Any) -> bool:
@@ -544,9 +551,7 @@ def test_the_items_rule_stops_at_64_levels_with_one_note_and_the_repair_does_not
     answer, changes = bridge.repair_input_schema({"anyOf": [deep, deep]})
     assert answer == {"anyOf": [deep, deep]}
     pointer = "/anyOf/0" + "/items" * 64
-    assert [change.line() for change in changes] == [
-        f"the input schema at '{pointer}' is too deep to examine"
-    ]
+    assert changes == [f"the input schema at '{pointer}' is too deep to examine"]
     broken = nested(70, {"type": ["array", "file"]})
     assert repaired(broken) == nested(70, {"type": ["array"]})
 
@@ -571,9 +576,7 @@ def test_changes_come_in_document_order_with_json_pointers() -> None:
 
 def test_a_change_has_its_log_line() -> None:
     _, changes = bridge.repair_input_schema({"properties": {"a": {"type": "array"}}})
-    assert [c.line() for c in changes] == [
-        "added an items schema at '/properties/a' of the input schema"
-    ]
+    assert changes == ["added an items schema at '/properties/a' of the input schema"]
 
 
 def test_all_changes_are_made_but_only_a_hundred_are_told() -> None:
@@ -581,8 +584,8 @@ def test_all_changes_are_made_but_only_a_hundred_are_told() -> None:
     answer, changes = bridge.repair_input_schema(schema)
     assert answer == {"properties": {f"p{number}": {} for number in range(250)}}
     assert len(changes) == 101
-    assert changes[99].pointer == "/properties/p99"
-    assert changes[100].line() == "and 150 more changes of the input schema"
+    assert changes[99] == "removed an invalid type at '/properties/p99' of the input schema"
+    assert changes[100] == "and 150 more changes of the input schema"
 
 
 def test_a_long_pointer_is_cut() -> None:
@@ -674,13 +677,3 @@ def test_values_of_any_depth_in_an_enum_are_compared_without_recursion() -> None
     for _ in range(60_000):
         deep, same = [deep], [same]
     assert len(repaired({"enum": [deep, same, "a"]})["enum"]) == 2
-
-
-# The outputSchema rule -------------------------------------------------------
-
-
-def test_only_a_root_of_type_object_is_an_object_schema() -> None:
-    assert bridge.is_object_schema({"type": "object"})
-    others: tuple[Any, ...] = (None, True, "object", [], {}, {"type": ["object"]})
-    for schema in others:
-        assert not bridge.is_object_schema(schema)

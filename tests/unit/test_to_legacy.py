@@ -213,8 +213,13 @@ def test_only_the_tool_that_needs_it_changes() -> None:
 
 
 def test_an_output_schema_whose_root_is_no_object_is_removed() -> None:
-    array, obj = tool(outputSchema={"type": "array"}), tool(outputSchema={"type": "object"})
-    assert listed(array, obj, tool(outputSchema=None))[0] == [tool(), obj, tool()]
+    obj = tool(outputSchema={"type": "object"})
+    assert listed(obj) == ([obj], [])
+    others: tuple[Any, ...] = (
+        *(None, True, "object", [], {}, {"type": "array"}, {"type": ["object"]}),
+    )
+    for schema in others:
+        assert listed(tool(outputSchema=schema), obj)[0] == [tool(), obj]
 
 
 def test_a_tool_without_an_input_schema_gets_one() -> None:
