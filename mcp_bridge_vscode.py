@@ -1133,8 +1133,13 @@ if TYPE_CHECKING:
 
 def _wrong_values(schema: JsonObject, rules: _Rules) -> JsonObject:
     """The answers of the rules for the values that are not right, by keyword."""
-    answers = {keyword: rules[keyword](schema[keyword]) for keyword in schema if keyword in rules}
-    return {k: answer for k, answer in answers.items() if answer is None or answer != schema[k]}
+    wrong: JsonObject = {}
+    for keyword, value in schema.items():
+        if keyword in rules:
+            right = rules[keyword](value)
+            if right is None or right != value:
+                wrong[keyword] = right
+    return wrong
 
 
 def _right_if(kind: type[Json]) -> _Rule:
@@ -1390,16 +1395,17 @@ def _repaired(value: Json, done: list[str]) -> Json:
 
 def _without_old_drafts(schema: JsonObject, done: list[str]) -> JsonObject:
     """What older drafts say by two keywords together, in the words of draft-07."""
-    for exclusive, bound in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
-        if schema.get(exclusive) is True and bound in schema:
+    for bound, exclusive in (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")):
+        if bound in schema and schema.get(exclusive) is True:
             schema = _moved(schema, bound, exclusive)
             done.append(f"made {exclusive} a number")
-    if schema.get("items") == [] and "additionalItems" in schema:
+    if "additionalItems" in schema and schema.get("items") == []:
         schema = _moved(schema, "additionalItems", "items")
         done.append("moved additionalItems to items")
     properties = schema.get("properties")
-    members = properties.items() if isinstance(properties, dict) else ()
-    marked = [k for k, v in members if isinstance(v, dict) and v.get("required") is True]
+    if not isinstance(properties, dict):
+        return schema
+    marked = [k for k, v in properties.items() if isinstance(v, dict) and v.get("required") is True]
     if marked:  # draft-03
         listed = _right_names(schema.get("required")) or []
         schema = {**schema, "required": _right_names([*listed, *marked])}
@@ -1524,9 +1530,10 @@ class _SchemaWalk:
         elif isinstance(schema, dict) and place.items_left == 0 and not self._is_too_deep:
             self._is_too_deep = True
             done.insert(0, SCHEMA_TOO_DEEP)
+        if done:
+            self._done += ((place, what) for what in done)
         if schema is not place.value:
             place.replace(schema)
-        self._done += ((place, what) for what in done)
         if self._mark_rules and not self._fits(place, self._mark_rules):
             self._mark_rules = None
 
@@ -1542,7 +1549,9 @@ class _SchemaWalk:
     def _places_under(self, place: _SchemaPlace) -> list[_SchemaPlace]:
         """The schemas right under this one that a rule wants to see, in their order."""
         found: list[_SchemaPlace] = []
-        for keyword, value in place.value.items() if isinstance(place.value, dict) else ():
+        if not isinstance(place.value, dict) or SCHEMA_SLOTS.isdisjoint(place.value):
+            return found
+        for keyword, value in place.value.items():
             if keyword in SCHEMA_SLOTS:
                 is_repaired = place.is_repaired and keyword in DRAFT_07_SLOTS
                 items_left = place.items_left - 1 if keyword in ITEMS_SLOTS else -1
