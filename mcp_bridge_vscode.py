@@ -1106,7 +1106,7 @@ TYPE_NAMES: Final[Mapping[str, str]] = {  # in lower case, the last six as progr
     "list": "array",
     "str": "string",
 }
-FLAG_NAMES: Final[Mapping[str, bool]] = {"true": True, "false": False}
+FLAG_NAMES: Final = {"true": True, "false": False}
 
 
 def repair_input_schema(schema: Json) -> tuple[Json, list[str]]:
@@ -1225,23 +1225,14 @@ def _right_enum(value: Json) -> Json:
 
 
 def _equality_key(value: Json) -> object:
-    """A key that equal values share; flat, however deep the value is."""
-    tokens: list[object] = []
-    rest = [value]
-    while rest:
-        item = rest.pop()
-        if isinstance(item, dict):
-            names = sorted(item)
-            tokens.append(("object", *names))
-            rest.extend(item[name] for name in names)
-        elif isinstance(item, list):
-            tokens.append(("array", len(item)))
-            rest.extend(item)
-        elif isinstance(item, (int, float)) and not isinstance(item, bool):
-            tokens.append(_as_double(item))
-        else:
-            tokens.append(item if isinstance(item, str) else (item,))
-    return tuple(tokens)
+    """A key that equal values share."""
+    if isinstance(value, dict):
+        return frozenset((name, _equality_key(member)) for name, member in value.items())
+    if isinstance(value, list):
+        return tuple(map(_equality_key, value))
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return _as_double(value)
+    return value if isinstance(value, str) else (type(value), value)
 
 
 def _right_names(value: Json) -> list[Json] | None:
@@ -1386,11 +1377,14 @@ def _repaired(value: Json, done: list[str]) -> Json:
     wrong = _wrong_values(schema, DRAFT_07_RULES)
     if not wrong:
         return schema
-    for keyword, right in wrong.items():
-        verb = "removed" if right is None else "corrected"
-        done.append(REPAIR_WORDS.get(keyword, f"{verb} an invalid {keyword}"))
     repaired = {**schema, **wrong}
-    return {k: v for k, v in repaired.items() if v is not None or k not in wrong}
+    for keyword, right in wrong.items():
+        verb = "corrected"
+        if right is None:
+            verb = "removed"
+            del repaired[keyword]
+        done.append(REPAIR_WORDS.get(keyword, f"{verb} an invalid {keyword}"))
+    return repaired
 
 
 def _without_old_drafts(schema: JsonObject, done: list[str]) -> JsonObject:

@@ -671,9 +671,10 @@ def test_a_schema_of_any_depth_is_walked_without_recursion(keyword: str) -> None
     assert answer == {}
 
 
-def test_values_of_any_depth_in_an_enum_are_compared_without_recursion() -> None:
-    deep: Any = [1]
-    same: Any = [1.0]
-    for _ in range(60_000):
-        deep, same = [deep], [same]
-    assert len(repaired({"enum": [deep, same, "a"]})["enum"]) == 2
+@pytest.mark.parametrize("key", [None, "a"])
+def test_values_as_deep_as_a_message_may_be_are_compared_in_an_enum(key: str | None) -> None:
+    deep: Any = 1
+    same: Any = 1.0
+    for _ in range(bridge.LIMITS.server_depth):
+        deep, same = ([deep], [same]) if key is None else ({key: deep}, {key: same})
+    assert repaired({"enum": [deep, same, "a"]}) == {"enum": [deep, "a"]}
