@@ -1432,20 +1432,14 @@ class _SchemaPlace:
 
     __slots__ = ("above", "is_ours", "is_repaired", "items_left", "key", "value")
 
-    def __init__(
-        self,
-        above: _SchemaPlace | None,
-        key: str | int,
-        value: Json,
-        is_repaired: bool,
-        items_left: int,
-    ) -> None:
+    def __init__(self, above: _SchemaPlace | None, key: str | int, value: Json) -> None:
         self.above = above
         self.key = key
         self.value = value
         self.is_ours = False  # may the value be changed?
-        self.is_repaired = is_repaired
-        self.items_left = items_left  # levels for the items rule; 0 is too deep, below it ended
+        self.is_repaired: bool = above.is_repaired if above else True
+        # Levels that the items rule looks at from here; 0 is too deep, and below it does not look.
+        self.items_left: int = above.items_left if above else ITEMS_DEPTH + 1
 
     def replace(self, value: Json) -> None:
         """Put another value here; no object of the server's is touched."""
@@ -1481,16 +1475,15 @@ class _SchemaPlace:
         elif isinstance(value, bool) and key in {"additionalItems", "additionalProperties"}:
             return []  # a flag, also in draft-04
         else:
-            return [self] if value != {} else []
-        flags = self.is_repaired, self.items_left
-        return [_SchemaPlace(self, k, v, *flags) for k, v in members if v != {}]
+            return [self]
+        return [_SchemaPlace(self, k, v) for k, v in members]
 
 
 class _SchemaWalk:
     """One walk over an input schema: every schema in it once, each before those under it."""
 
     def __init__(self, schema: JsonObject) -> None:
-        self._root = _SchemaPlace(None, "", schema, True, ITEMS_DEPTH + 1)
+        self._root = _SchemaPlace(None, "", schema)
         self._done: list[tuple[_SchemaPlace, str]] = []
         self._is_too_deep = False
         self._dialect = _dialect(schema.get("$schema")) or "draft-07"
@@ -1547,10 +1540,11 @@ class _SchemaWalk:
             return found
         for keyword, value in place.value.items():
             if keyword in SCHEMA_SLOTS:
-                is_repaired = place.is_repaired and keyword in DRAFT_07_SLOTS
-                items_left = place.items_left - 1 if keyword in ITEMS_SLOTS else -1
-                if is_repaired or items_left >= 0 or self._mark_rules:
-                    found += _SchemaPlace(place, keyword, value, is_repaired, items_left).schemas()
+                holder = _SchemaPlace(place, keyword, value)
+                holder.is_repaired &= keyword in DRAFT_07_SLOTS
+                holder.items_left = place.items_left - 1 if keyword in ITEMS_SLOTS else -1
+                if holder.is_repaired or holder.items_left >= 0 or self._mark_rules:
+                    found += (below for below in holder.schemas() if below.value != {})
         return found
 
 
