@@ -2002,15 +2002,18 @@ _INFO_TEXTS: Final = ("name", "title", "version", "description", "websiteUrl")
 
 def parse_initialize(params: Json) -> tuple[JsonObject, JsonObject]:
     """The clientInfo and the capabilities for the server. Raises BridgeError INVALID_PARAMS."""
-    if not isinstance(params, dict) or not isinstance(params.get("protocolVersion"), str):
-        raise BridgeError(Cause.INVALID_PARAMS, "initialize needs a protocolVersion")
-    capabilities = params.get("capabilities")
-    if not isinstance(capabilities, dict):
-        raise BridgeError(Cause.INVALID_PARAMS, "initialize needs capabilities")
-    info = _implementation(params.get("clientInfo"))
-    if info is None:
-        raise BridgeError(Cause.INVALID_PARAMS, "initialize needs clientInfo: name and version")
-    return info, capabilities_to_modern(capabilities)
+    given = params if isinstance(params, dict) else {}
+    capabilities = given.get("capabilities")
+    info = _implementation(given.get("clientInfo"))
+    if not isinstance(given.get("protocolVersion"), str):
+        missing = "a protocolVersion"
+    elif not isinstance(capabilities, dict):
+        missing = "capabilities"
+    elif info is None:
+        missing = "clientInfo: name and version"
+    else:
+        return info, capabilities_to_modern(capabilities)
+    raise BridgeError(Cause.INVALID_PARAMS, f"initialize needs {missing}")
 
 
 def _implementation(value: Json) -> JsonObject | None:
@@ -2021,10 +2024,9 @@ def _implementation(value: Json) -> JsonObject | None:
     if "name" not in info or "version" not in info:
         return None
     icons = value.get("icons")
-    if isinstance(icons, list):
-        kept: list[Json] = [icon for icon in icons if _is_icon(icon)]
-        if kept:
-            info["icons"] = kept
+    kept = [icon for icon in icons if _is_icon(icon)] if isinstance(icons, list) else []
+    if kept:
+        info["icons"] = kept
     return info
 
 
@@ -2042,25 +2044,30 @@ def _is_icon(icon: Json) -> bool:
 
 def capabilities_to_modern(declared: JsonObject) -> JsonObject:
     """What the server hears of the client's capabilities: only what the client declared."""
-    modern: JsonObject = {}
-    for key, parts in (("sampling", ("context", "tools")), ("elicitation", ("form", "url"))):
-        value = declared.get(key)
+    parts = {
+        "sampling": ("context", "tools"),
+        "elicitation": ("form", "url"),
+        "roots": (),  # listChanged is not part of 2026-07-28
+    }
+    known = _objects(declared, parts)
+    modern: JsonObject = {key: dict(_objects(value, parts[key])) for key, value in known}
+    return {**modern, **_extensions(declared)}
+
+
+def _objects(holder: JsonObject, keys: Iterable[str]) -> Iterator[tuple[str, JsonObject]]:
+    """The members with these keys that are objects."""
+    for key in keys:
+        value = holder.get(key)
         if isinstance(value, dict):
-            modern[key] = {part: value[part] for part in parts if isinstance(value.get(part), dict)}
-    if isinstance(declared.get("roots"), dict):
-        modern["roots"] = {}  # listChanged is not part of 2026-07-28
-    for key in ("experimental", "extensions"):
-        kept = _object_members(declared.get(key))
-        if kept is not None:
-            modern[key] = kept
-    return modern
+            yield key, value
 
 
-def _object_members(value: Json) -> JsonObject | None:
-    """The members that are objects, without the Tasks extension."""
-    if not isinstance(value, dict):
-        return None
-    return {k: v for k, v in value.items() if isinstance(v, dict) and k != TASKS_EXTENSION}
+def _extensions(declared: JsonObject) -> JsonObject:
+    """The extensions of both kinds that are objects, but never Tasks."""
+    return {
+        kind: dict(_objects(value, (key for key in value if key != TASKS_EXTENSION)))
+        for kind, value in _objects(declared, ("experimental", "extensions"))
+    }
 
 
 def check_discover_result(result: RawObject) -> None:
@@ -2100,22 +2107,18 @@ def initialize_result(result: RawObject, fallback_name: str) -> JsonObject:
 def _capabilities_to_legacy(declared: Json) -> JsonObject:
     if not isinstance(declared, dict):
         return {}
-    legacy: JsonObject = {}
-    for key, flags in (
-        ("tools", ("listChanged",)),
-        ("prompts", ("listChanged",)),
-        ("resources", ("subscribe", "listChanged")),
-        ("completions", ()),
-        ("logging", ()),
-    ):
-        value = declared.get(key)
-        if isinstance(value, dict):
-            legacy[key] = {k: v for k, v in value.items() if k not in flags or isinstance(v, bool)}
-    for key in ("experimental", "extensions"):
-        kept = _object_members(declared.get(key))
-        if kept is not None:
-            legacy[key] = kept
-    return legacy
+    flags = {
+        "tools": ("listChanged",),
+        "prompts": ("listChanged",),
+        "resources": ("subscribe", "listChanged"),
+        "completions": (),
+        "logging": (),
+    }
+    legacy: JsonObject = {
+        key: {k: v for k, v in value.items() if k not in flags[key] or isinstance(v, bool)}
+        for key, value in _objects(declared, flags)
+    }
+    return {**legacy, **_extensions(declared)}
 
 
 def _server_info(result: RawObject) -> JsonObject | None:
