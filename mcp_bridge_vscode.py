@@ -2204,7 +2204,7 @@ def client_meta(params: RawObject | None) -> RawObject | None:
 
 def progress_token(meta: RawObject | None) -> bytes | None:
     """The text of the client's progress token; any value but null, an array or an object is one."""
-    if meta is None or "progressToken" not in meta:
+    if meta is None:
         return None
     token = meta.peek("progressToken")
     is_none = token is None or isinstance(token, (dict, list))
@@ -2213,11 +2213,7 @@ def progress_token(meta: RawObject | None) -> bytes | None:
 
 _PASSING_KEYS: Final = frozenset({"traceparent", "tracestate"})
 _PASSING_PREFIX: Final = "vscode."
-_META_KEY: Final = re.compile(
-    r"(?:(?P<prefix>[A-Za-z](?:[A-Za-z0-9-]*[A-Za-z0-9])?"
-    r"(?:\.[A-Za-z](?:[A-Za-z0-9-]*[A-Za-z0-9])?)*)/)?"
-    r"(?:[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)?\Z"
-).match
+_MOST_KEY: Final = 1000  # characters
 
 
 def meta_to_modern(meta: RawObject | None) -> list[Piece]:
@@ -2232,13 +2228,23 @@ def meta_to_modern(meta: RawObject | None) -> list[Piece]:
 
 
 def _may_pass(key: str) -> bool:
-    if key not in _PASSING_KEYS and not key.startswith(_PASSING_PREFIX):
-        return False
-    found = _META_KEY(key) if len(key) <= 1000 else None
-    if found is None:
-        return False
-    labels = (found.group("prefix") or "").split(".")
-    return len(labels) < 2 or labels[1] not in ("modelcontextprotocol", "mcp")
+    if not key.startswith(_PASSING_PREFIX) or len(key) > _MOST_KEY or not key.isascii():
+        return key in _PASSING_KEYS
+    prefix, slash, name = key.rpartition("/")
+    labels = prefix.split(".") if slash else []
+    return (
+        _is_key_part(name, "-._")
+        and all(label[:1].isalpha() and _is_key_part(label, "-") for label in labels)
+        and labels[1:2] not in (["modelcontextprotocol"], ["mcp"])
+    )
+
+
+def _is_key_part(text: str, inner: str) -> bool:
+    """Is it letters and digits, with the marks of `inner` only between them? It may be empty."""
+    letters = text
+    for mark in inner:
+        letters = letters.replace(mark, "")
+    return text.strip(inner) == text and (letters.isalnum() or not text)
 
 
 def build_envelope(client_info: JsonObject, capabilities: JsonObject) -> bytes:
