@@ -2341,13 +2341,12 @@ def check_complete(result: RawObject) -> None:
 def result_to_legacy(method: str, result: RawObject, notes: list[str]) -> list[Piece]:
     """The text of a complete result by the result rules. `notes` gets a line a changed schema."""
     changes: dict[str, Piece | None] = _MODERN_MEMBERS.copy()
-    members = result.members
-    if "_meta" in members:
+    if "_meta" in result:
         _change_meta(result, changes)
     if method == "tools/call":
         _change_content(result, changes)
     elif method in LIST_METHODS:
-        if "nextCursor" in members and not isinstance(result.peek("nextCursor"), str):
+        if result.get_str("nextCursor") is None:
             changes["nextCursor"] = None
         if method == "tools/list":
             _change_tools(result, changes, notes)
@@ -2369,20 +2368,16 @@ def _change_meta(result: RawObject, changes: dict[str, Piece | None]) -> None:
 def _change_content(result: RawObject, changes: dict[str, Piece | None]) -> None:
     """There is a content array; structured content without a text block gets one (R5)."""
     content = result.peek("content")
-    is_list = isinstance(content, list)
-    blocks = content if is_list else []
+    blocks = content if isinstance(content, list) else []
     if result.peek("structuredContent") is None or any(
         isinstance(block, dict) and block.get("type") == "text" for block in blocks
     ):
-        if not is_list:
+        if blocks is not content:
             changes["content"] = b"[]"
         return
-    text = bytes(result.raw("structuredContent")).decode("utf-8")
-    mirror = b'{"type":"text","text":%s}' % encode_json(text)
-    if blocks:
-        changes["content"] = bytes(result.raw("content"))[:-1] + b"," + mirror + b"]"
-    else:
-        changes["content"] = b"[" + mirror + b"]"
+    before = bytes(result.raw("content"))[:-1] + b"," if blocks else b"["
+    text = encode_json(str(result.raw("structuredContent"), "utf-8"))
+    changes["content"] = before + b'{"type":"text","text":%s}]' % text
 
 
 def _change_tools(result: RawObject, changes: dict[str, Piece | None], notes: list[str]) -> None:
@@ -2448,15 +2443,12 @@ def discover_error(frame: RawObject) -> BridgeError:
     if found is None:
         return BridgeError(Cause.INVALID_RESPONSE)
     code, message = found
-    shown = clean_text(message, LIMITS.shown_text)
     if code == UNSUPPORTED_VERSION:
-        error = frame.get("error")
-        data = error.get("data") if isinstance(error, dict) else None
-        versions = data.get("supported") if isinstance(data, dict) else None
-        return BridgeError(Cause.DISCOVER_FAILED, unsupported_detail(versions), code=code)
+        detail = unsupported_detail(_refusal_versions(frame))
+        return BridgeError(Cause.DISCOVER_FAILED, detail, code=code)
     return BridgeError(
         Cause.DISCOVER_FAILED,
-        f"error {code}: {shown}",
+        f"error {code}: {clean_text(message, LIMITS.shown_text)}",
         code=-32603 if code == URL_ELICITATION_REQUIRED else code,
         message=OLDER_REVISION,
     )
@@ -2478,12 +2470,17 @@ OLDER_REVISION: Final = (
 
 def is_odd_refusal(frame: RawObject) -> bool:
     """Is it -32022 although the very version that was sent is named as supported?"""
+    versions = _refusal_versions(frame)
+    return isinstance(versions, list) and MODERN_VERSION in versions
+
+
+def _refusal_versions(frame: RawObject) -> Json:
+    """What -32022 names as supported; None for any other reply."""
     error = frame.get("error")
     if not isinstance(error, dict) or error.get("code") != UNSUPPORTED_VERSION:
-        return False
+        return None
     data = error.get("data")
-    supported = data.get("supported") if isinstance(data, dict) else None
-    return isinstance(supported, list) and MODERN_VERSION in supported
+    return data.get("supported") if isinstance(data, dict) else None
 
 
 def log_to_legacy(params: RawObject | None, lowest: str | None) -> list[Piece] | None:
@@ -2491,40 +2488,39 @@ def log_to_legacy(params: RawObject | None, lowest: str | None) -> list[Piece] |
     if params is None or lowest is None or "data" not in params:
         return None
     level = params.get_str("level")
-    if level not in LOG_LEVELS or LOG_LEVELS.index(level) < LOG_LEVELS.index(lowest):
+    if level not in LOG_LEVELS[LOG_LEVELS.index(lowest) :]:
         return None
-    has_logger = isinstance(params.peek("logger"), str)
-    names = ("level", "logger", "data") if has_logger else ("level", "data")
-    members: list[Piece] = []
-    for name in names:
-        members += (b',"%s":' % name.encode("ascii"), params.raw(name))
-    members[0] = b'{"level":'
-    return [
-        b'{"jsonrpc":"2.0","method":"notifications/message","params":',
-        *members,
-        b"}}\n",
-    ]
+    names = ["logger", "data"] if type(params.peek("logger")) is str else ["data"]
+    head = b'{"jsonrpc":"2.0","method":"notifications/message","params":{"level":%s'
+    return _frame_with(head % params.raw("level"), params, names)
+
+
+_PROGRESS_TYPES: Final[Mapping[str, tuple[type, ...]]] = {
+    "progress": (int, float),
+    "total": (int, float),
+    "message": (str,),
+}
 
 
 def progress_to_legacy(params: RawObject, token: bytes) -> list[Piece] | None:
     """The client's progress notification, or None when the server's is not valid."""
-    progress, total, message = (params.peek(key) for key in ("progress", "total", "message"))
-    if not _is_number(progress) or (total is not None and not _is_number(total)):
+    given = [key for key in _PROGRESS_TYPES if params.peek(key) is not None]
+    if "progress" not in given:
         return None
-    if message is not None and not isinstance(message, str):
-        return None
-    pieces: list[Piece] = [
-        b'{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":%s' % token
-    ]
-    for key in ("progress", "total", "message"):
-        if params.peek(key) is not None:
-            pieces += (b',"%s":' % key.encode("ascii"), params.raw(key))
+    for key in given:
+        if type(params.peek(key)) not in _PROGRESS_TYPES[key]:
+            return None
+    head = b'{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":%s'
+    return _frame_with(head % token, params, given)
+
+
+def _frame_with(head: bytes, params: RawObject, names: list[str]) -> list[Piece]:
+    """The frame that begins so and ends with these members of the params."""
+    pieces: list[Piece] = [head]
+    for name in names:
+        pieces += (b',"%s":' % name.encode("ascii"), params.raw(name))
     pieces.append(b"}}\n")
     return pieces
-
-
-def _is_number(value: object) -> bool:
-    return type(value) in (int, float)
 
 
 # endregion

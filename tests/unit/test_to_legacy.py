@@ -115,7 +115,7 @@ def test_meta_loses_the_name_of_the_server_and_goes_when_it_is_empty(
 
 
 @pytest.mark.parametrize("method", LISTS)
-@pytest.mark.parametrize("cursor", ["null", "0", "false", "[]", "{}"])
+@pytest.mark.parametrize("cursor", ["null", "0", "false", "[]", "{}", MANY_DIGITS])
 def test_a_cursor_that_is_no_string_is_removed(method: str, cursor: str) -> None:
     assert text_of(method, '{"nextCursor":' + cursor + "}") == "{}"
 
@@ -389,6 +389,7 @@ def test_progress_goes_on_under_the_token_of_the_client(params: str, sent: str) 
         "{}", '{"progress":null}', '{"progress":"1"}', '{"progress":true}', '{"progress":[]}',
         '{"progress":1,"total":"2"}', '{"progress":1,"total":false}', '{"progress":1,"message":2}',
         '{"progress":1,"message":["é"]}', '{"progress":' + MANY_DIGITS + "}",
+        '{"progress":1,"message":' + MANY_DIGITS + "}",
     ],
     ids=lambda text: text[:40],
 )  # fmt: skip
@@ -410,6 +411,7 @@ def log(params: str, lowest: str | None = "info") -> str | None:
             '"level":"error","logger":"é","data":{"é": 1.0}',
         ),
         ('{"level":"emergency","logger":3,"data":[]}', '"level":"emergency","data":[]'),
+        ('{"level":"info","logger":' + MANY_DIGITS + ',"data":1}', '"level":"info","data":1'),
     ],
 )
 def test_a_log_message_goes_on_without_meta(params: str, sent: str) -> None:
