@@ -2213,7 +2213,7 @@ def progress_token(meta: RawObject | None) -> bytes | None:
 
 _PASSING_KEYS: Final = frozenset({"traceparent", "tracestate"})
 _PASSING_PREFIX: Final = "vscode."
-_MOST_KEY: Final = 1000  # characters
+_MOST_KEY: Final = 1000  # characters of a key that passes
 
 
 def meta_to_modern(meta: RawObject | None) -> list[Piece]:
@@ -2495,7 +2495,7 @@ def log_to_legacy(params: RawObject | None, lowest: str | None) -> list[Piece] |
     return _frame_with(head % params.raw("level"), params, names)
 
 
-_PROGRESS_TYPES: Final[Mapping[str, tuple[type, ...]]] = {
+_PROGRESS_TYPES: Final = {  # just these: true is no number, and a LongInteger no text
     "progress": (int, float),
     "total": (int, float),
     "message": (str,),
