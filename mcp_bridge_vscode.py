@@ -1571,27 +1571,37 @@ class FormError(Exception):
 
 
 class Form:
-    """A form: `shown` is its schema for the client."""
+    """The form of a requestedSchema; making it raises FormError. `shown` is for the client."""
 
-    __slots__ = ("_schema", "_values", "shown")
-
-    def __init__(
-        self, schema: JsonObject, shown: JsonObject, values: dict[str, dict[str, Json]]
-    ) -> None:
-        self._schema = schema
-        self.shown = shown
-        self._values = values  # what the choices of a property stand for, when it is no text
+    def __init__(self, requested: Json) -> None:
+        if not isinstance(requested, dict) or requested.get("type", "object") != "object":
+            raise FormError
+        properties, required = requested.get("properties", {}), requested.get("required", [])
+        if not isinstance(properties, dict) or not isinstance(required, list):
+            raise FormError
+        if not all(isinstance(name, str) and name in properties for name in required):
+            raise FormError  # no answer could ever fit
+        self._schema = requested
+        self._properties = properties
+        self._required = frozenset(required)
+        self._meanings: dict[str, dict[str, Json]] = {}  # of the texts of a field's choices
+        self._bytes_left = _MOST_BYTES
+        self._spend(requested)
+        self._fields = {name: self._show(name, schema) for name, schema in properties.items()}
+        self.shown: JsonObject = {"type": "object", "properties": {**self._fields}}
+        if required:
+            self.shown["required"] = required
 
     def is_empty(self) -> bool:
         """Has it nothing to fill in?"""
-        return not self.shown["properties"]
+        return not self._fields
 
     def read(self, content: JsonObject) -> JsonObject | None:
         """The content for the server, or None when it does not fit the server's schema."""
         check = _Check(self._schema)
         try:
             read = {
-                name: _meant(value, self._values.get(name, {}))
+                name: _meant(value, self._meanings.get(name, {}))
                 for name, value in content.items()
                 if not self._is_left_empty(name, value, check)
             }
@@ -1605,64 +1615,25 @@ class Form:
         It was seen to write null for a number, "" for a text, and for several choices the value
         of the field before, which is none of them.
         """
-        properties, shown = self._schema.get("properties"), self.shown["properties"]
-        if not isinstance(properties, dict) or not isinstance(shown, dict) or name not in shown:
-            return False
-        required, field = self.shown.get("required"), shown[name]
-        if isinstance(required, list) and name in required:
+        if name not in self._fields or name in self._required:
             return False
         if isinstance(value, list):
-            items = field.get("items") if isinstance(field, dict) else None
-            return items is not None and not all(check.fits(one, items) for one in value)
-        return (value is None or value == "") and not check.fits(value, properties[name])
-
-
-def _meant(value: Json, values: dict[str, Json]) -> Json:
-    """What the texts of an answer stand for."""
-    if isinstance(value, list):
-        return [_meant(one, values) for one in value]
-    return values.get(value, value) if isinstance(value, str) else value
-
-
-def compile_form(requested: Json) -> Form:
-    """The form of a requestedSchema. Raises FormError."""
-    if not isinstance(requested, dict) or requested.get("type", "object") != "object":
-        raise FormError
-    properties = requested.get("properties", {})
-    required = requested.get("required", [])
-    if not isinstance(properties, dict) or not isinstance(required, list):
-        raise FormError
-    if not all(isinstance(name, str) and name in properties for name in required):
-        raise FormError  # no answer could ever fit
-    fields = _Fields(requested)
-    shown: JsonObject = {name: fields.show(name, schema) for name, schema in properties.items()}
-    form: JsonObject = {"type": "object", "properties": shown}
-    if required:
-        form["required"] = required
-    return Form(requested, form, fields.values)
-
-
-class _Fields:
-    """Makes the fields of one form. Its methods raise FormError."""
-
-    def __init__(self, root: JsonObject) -> None:
-        self.values: dict[str, dict[str, Json]] = {}
-        self._root = root
-        self._left = _MOST_BYTES
-        self._spend(root)
+            items = self._fields[name].get("items", True)
+            return not all(check.fits(one, items) for one in value)
+        return value in (None, "") and not check.fits(value, self._properties[name])
 
     def _spend(self, schema: JsonObject) -> None:
-        self._left -= len(encode_json(schema))
-        if self._left < 0:
+        self._bytes_left -= len(encode_json(schema))
+        if self._bytes_left < 0:
             raise FormError
 
-    def show(self, name: str, schema: Json) -> JsonObject:
+    def _show(self, name: str, schema: Json) -> JsonObject:
         """The schema of a property as the client knows it."""
         schema = self._resolve(schema)
         shown, choices = self._show_kind(schema)
         default = schema.get("default")
         if not all(isinstance(value, str) for value, _ in choices):
-            self.values[name] = {_text_of(value): value for value, _ in choices}
+            self._meanings[name] = {_text_of(value): value for value, _ in choices}
             if isinstance(default, list):
                 default = [_text_of(one) for one in default]
             elif default is not None:
@@ -1678,19 +1649,19 @@ class _Fields:
             key = "enumNames" if "enumNames" in schema else "oneOf"
             return {"type": "string", **_show_choices(choices, key)}, choices
         kind = self._kind(schema)
-        if kind == "array":
-            choices = self._choices(self._resolve(schema.get("items")))
-            if not choices:
-                raise FormError
-            items = _show_choices(choices, "anyOf")
-            return {"type": kind, "items": items, **_counts(schema, "Items")}, choices
         shown: JsonObject = {"type": kind}
         if kind == "string":
-            shown.update(_counts(schema, "Length"))
-            if schema.get("format") in _SHOWN_FORMATS:
+            shown.update(_counts(schema, "minLength", "maxLength"))
+            if str(schema.get("format")) in _FORMATS:
                 shown["format"] = schema["format"]
         elif kind in ("integer", "number"):
             shown.update(_number_bounds(schema, 1 if kind == "integer" else 0))
+        elif kind == "array":
+            choices = self._choices(self._resolve(schema.get("items")))
+            if not choices:
+                raise FormError
+            shown["items"] = _show_choices(choices, "anyOf")
+            shown.update(_counts(schema, "minItems", "maxItems"))
         elif kind != "boolean":
             raise FormError
         return shown, choices
@@ -1701,14 +1672,14 @@ class _Fields:
             if not isinstance(schema, dict):
                 raise FormError
             if "$ref" in schema:
-                target = _target(schema["$ref"], self._root)
+                target = _target(schema["$ref"], self._schema)
                 self._spend(target)
-                schema = {**target, **_without(schema, "$ref")}
-                continue
-            joined = _join_alternative(schema)
-            if joined is None:
+                simpler = _replaced(schema, "$ref", target)
+            else:
+                simpler = _join_alternative(schema)
+            if simpler is schema:
                 return schema
-            schema = joined
+            schema = simpler
         raise FormError
 
     def _kind(self, schema: JsonObject) -> str | None:
@@ -1728,24 +1699,29 @@ class _Fields:
         if not found:
             for part in _parts(schema):
                 each = self._resolve(part)
-                listed = _listed(each)
+                listed, title = _listed(each), each.get("title")
                 if not listed:
                     return []
-                title = each.get("title")
                 if len(listed) == 1 and isinstance(title, str):
-                    listed = [(listed[0][0], title)]
+                    listed = [(value, title) for value, _ in listed]
                 found += listed
         if any(isinstance(value, (dict, list)) for value, _ in found):
             raise FormError
         return found
 
 
-_SHOWN_FORMATS: Final = ("email", "uri", "date", "date-time")
+def _meant(value: Json, meanings: dict[str, Json]) -> Json:
+    """What the texts of an answer stand for."""
+    if isinstance(value, list):
+        return [_meant(one, meanings) for one in value]
+    return meanings.get(value, value) if isinstance(value, str) else value
+
+
 _SHOWN_WORDS: Final = ("title", "description")
 
 
-def _join_alternative(schema: JsonObject) -> JsonObject | None:
-    """The schema with its one alternative that is not null in place; None: there is no such."""
+def _join_alternative(schema: JsonObject) -> JsonObject:
+    """The schema with its one alternative that is not null in place, if there is one."""
     for key in ("allOf", "anyOf", "oneOf"):
         parts = schema.get(key)
         if not isinstance(parts, list):
@@ -1753,18 +1729,19 @@ def _join_alternative(schema: JsonObject) -> JsonObject | None:
         left = [part for part in parts if key == "allOf" or not _is_null(part)]
         only = left[0] if len(left) == 1 else None
         if isinstance(only, dict) and (key == "allOf" or "const" not in only):
-            return {**only, **_without(schema, key)}  # a const there is a choice with its title
+            return _replaced(schema, key, only)  # a const there is a choice with its title
         if len(left) < len(parts):
             return {**schema, key: left}
-    return None
+    return schema
 
 
 def _target(reference: Json, root: JsonObject) -> JsonObject:
     """What a reference inside the schema names. Raises FormError."""
-    if not isinstance(reference, str) or not reference.startswith("#/"):
+    start, *steps = str(reference).split("/")
+    if start != "#" or not steps:
         raise FormError
     found: Json = root
-    for step in reference[2:].split("/"):
+    for step in steps:
         name = step.replace("~1", "/").replace("~0", "~")
         found = found.get(name) if isinstance(found, dict) else None
     if not isinstance(found, dict):
@@ -1772,13 +1749,14 @@ def _target(reference: Json, root: JsonObject) -> JsonObject:
     return found
 
 
-def _without(schema: JsonObject, key: str) -> JsonObject:
-    return {k: v for k, v in schema.items() if k != key}
+def _replaced(schema: JsonObject, key: str, inner: JsonObject) -> JsonObject:
+    """What both say together, without the key that leads to the inner one."""
+    return {**inner, **{k: v for k, v in schema.items() if k != key}}
 
 
 def _is_null(schema: Json) -> bool:
     return isinstance(schema, dict) and (
-        schema.get("type") == "null" or ("const" in schema and schema["const"] is None)
+        schema.get("type") == "null" or schema.get("const", "") is None
     )
 
 
@@ -1830,26 +1808,26 @@ def _show_choices(choices: _Choices, key: str) -> JsonObject:
     return {key: [{"const": text, "title": title} for text, title in zip(texts, titles)]}
 
 
-def _counts(schema: JsonObject, what: str) -> JsonObject:
-    """The least and the most of a length: whole numbers, as the client's type has them."""
-    bounds = {name: _number(schema, name) for name in ("min" + what, "max" + what)}
-    return {k: int(n) for k, n in bounds.items() if n is not None and _is_type(n, "integer")}
+def _numbers(schema: JsonObject, *names: str) -> list[tuple[str, float]]:
+    """The members of these names that are numbers."""
+    members = ((name, schema.get(name)) for name in names)
+    return [(k, v) for k, v in members if isinstance(v, (int, float)) and not isinstance(v, bool)]
+
+
+def _counts(schema: JsonObject, *names: str) -> JsonObject:
+    """The bounds of a length: whole numbers, as the client's type has them."""
+    return {name: int(n) for name, n in _numbers(schema, *names) if _is_type(n, "integer")}
 
 
 def _number_bounds(schema: JsonObject, step: int) -> JsonObject:
     """The bounds of a number, which the client has inclusive; `step` is 1 for integers, else 0."""
-    shown: JsonObject = {}
-    for name, strict, inwards, tighter in (
-        ("minimum", "exclusiveMinimum", step, max),
-        ("maximum", "exclusiveMaximum", -step, min),
-    ):
-        bound, beyond = _number(schema, name), _number(schema, strict)
-        if beyond is not None and _is_type(beyond, "integer"):
-            beyond += inwards
-        bounds = [one for one in (bound, beyond) if one is not None]
-        if bounds:
-            shown[name] = tighter(bounds)
-    return shown
+    bounds = dict(_numbers(schema, *_BOUNDS))
+    for (strict, name), inwards, tighter in zip(EXCLUSIVE_BOUNDS, (step, -step), (max, min)):
+        if strict in bounds:
+            bound = bounds.pop(strict)
+            bound += inwards if _is_type(bound, "integer") else 0
+            bounds[name] = tighter(bounds.get(name, bound), bound)
+    return {**bounds}
 
 
 class _Check:
@@ -1873,37 +1851,33 @@ class _Check:
             and (not isinstance(enum, list) or any(_equal(value, one) for one in enum))
             and self._fits_kind(value, schema, hops + 1)
             and self._fits_parts(value, schema, hops + 1)
-            and (
-                "$ref" not in schema
-                or self.fits(value, _target(schema["$ref"], self._root), hops + 1)
-            )
         )
 
     def _fits_parts(self, value: Json, schema: JsonObject, hops: int) -> bool:
-        for key in ("allOf", "anyOf", "oneOf"):
+        for key, are_enough in _ENOUGH.items():
             parts = schema.get(key)
-            if isinstance(parts, list):
-                count = sum(self.fits(value, part, hops) for part in parts)
-                if not {"allOf": count == len(parts), "anyOf": count > 0, "oneOf": count == 1}[key]:
-                    return False
-        return True
+            if isinstance(parts, list) and not are_enough(
+                [self.fits(value, part, hops) for part in parts]
+            ):
+                return False
+        return "$ref" not in schema or self.fits(value, _target(schema["$ref"], self._root), hops)
 
     def _fits_kind(self, value: Json, schema: JsonObject, hops: int) -> bool:
-        if value is None or isinstance(value, bool):
-            return True
         if isinstance(value, str):
-            return _is_within(len(value), schema, "minLength", "maxLength") and _has_format(
-                value, schema.get("format")
-            )
+            is_within = _is_within(len(value), schema, "minLength", "maxLength")
+            return is_within and _has_format(value, schema.get("format"))
         if isinstance(value, list):
             return (
                 _is_within(len(value), schema, "minItems", "maxItems")
                 and all(self.fits(one, schema.get("items", True), hops) for one in value)
-                and (schema.get("uniqueItems") is not True or _are_unique(value))
+                and (
+                    schema.get("uniqueItems") is not True
+                    or len(value) == len({*map(encode_json, value)})
+                )
             )
         if isinstance(value, dict):
             return self._fits_object(value, schema, hops)
-        return _is_within(value, schema, *_NUMBER_BOUNDS)
+        return value is None or isinstance(value, bool) or _is_within(value, schema, *_BOUNDS)
 
     def _fits_object(self, value: JsonObject, schema: JsonObject, hops: int) -> bool:
         properties, required = schema.get("properties"), schema.get("required")
@@ -1916,22 +1890,24 @@ class _Check:
         return all(self.fits(v, known.get(k, others), hops) for k, v in value.items())
 
 
-_TYPES: Final[Mapping[str, tuple[type, ...]]] = MappingProxyType(
-    {
-        "string": (str,), "integer": (int,), "number": (int, float), "boolean": (bool,),
-        "array": (list,), "object": (dict,), "null": (type(None),),
-    }
-)  # fmt: skip
+_ENOUGH: Final[Mapping[str, Callable[[list[bool]], bool]]] = {
+    "allOf": all,
+    "anyOf": any,
+    "oneOf": lambda fitting: sum(fitting) == 1,
+}
+_TYPES: Final = {
+    "string": (str,), "integer": (int,), "number": (int, float), "boolean": (bool,),
+    "array": (list,), "object": (dict,), "null": (type(None),),
+}  # fmt: skip
 
 
 def _is_type(value: Json, kind: Json) -> bool:
+    """Is it of that type, or of one of those? A bool is no number, and 1.0 is an integer."""
     if isinstance(kind, list):
         return any(_is_type(value, one) for one in kind)
-    if isinstance(value, bool):
-        return kind == "boolean"
     if kind == "integer" and isinstance(value, float):
         return value.is_integer()
-    return isinstance(kind, str) and isinstance(value, _TYPES.get(kind, ()))
+    return isinstance(kind, str) and type(value) in _TYPES.get(kind, ())
 
 
 def _equal(one: Json, other: Json) -> bool:
@@ -1939,54 +1915,35 @@ def _equal(one: Json, other: Json) -> bool:
     return one == other and isinstance(one, bool) == isinstance(other, bool)
 
 
-_NUMBER_BOUNDS: Final = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
-_COMPARE: Final[Mapping[str, Callable[[float, float], bool]]] = MappingProxyType(
-    {
-        "minLength": ge, "maxLength": le, "minItems": ge, "maxItems": le,
-        "minimum": ge, "maximum": le, "exclusiveMinimum": gt, "exclusiveMaximum": lt,
-    }
-)  # fmt: skip
-
-
-def _number(schema: JsonObject, name: str) -> float | None:
-    value = schema.get(name)
-    return None if isinstance(value, bool) or not isinstance(value, (int, float)) else value
+_BOUNDS: Final = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
+_COMPARE: Final = {
+    "minLength": ge, "maxLength": le, "minItems": ge, "maxItems": le,
+    "minimum": ge, "maximum": le, "exclusiveMinimum": gt, "exclusiveMaximum": lt,
+}  # fmt: skip
 
 
 def _is_within(amount: float, schema: JsonObject, *names: str) -> bool:
-    bounds = ((name, _number(schema, name)) for name in names)
-    return all(bound is None or _COMPARE[name](amount, bound) for name, bound in bounds)
-
-
-def _are_unique(values: list[Json]) -> bool:
-    return len({encode_json(value) for value in values}) == len(values)
+    return all(_COMPARE[name](amount, bound) for name, bound in _numbers(schema, *names))
 
 
 _DAY: Final = r"(\d{4})-(\d\d)-(\d\d)"
-_TIME: Final = r"[Tt ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:[Zz]|[+-]\d\d:\d\d)?"
 _FORMATS: Final = {
-    name: re.compile(pattern + r"\Z", re.ASCII).match
-    for name, pattern in (
-        ("email", r"\S+@[^\s@]+"),
-        ("uri", r"[A-Za-z][A-Za-z0-9+.-]*:\S+"),
-        ("date", _DAY),
-        ("date-time", _DAY + _TIME),
-    )
+    "email": r"\S+@[^\s@]+\Z",
+    "uri": r"[A-Za-z][A-Za-z0-9+.-]*:\S+\Z",
+    "date": _DAY + r"\Z",
+    "date-time": _DAY + r"[Tt ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:[Zz]|[+-]\d\d:\d\d)?\Z",
 }
 
 
 def _has_format(text: str, kind: Json) -> bool:
     """Is it, roughly, an e-mail address, a URI, a date, a point in time?"""
-    matches = _FORMATS.get(kind) if isinstance(kind, str) else None
-    if matches is None:
-        return True
-    found = matches(text)
+    found = re.match(_FORMATS.get(str(kind), ""), text, re.ASCII)
     return found is not None and (not found.lastindex or _is_day(*map(int, found.groups())))
 
 
 def _is_day(year: int, month: int, day: int) -> bool:
-    leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
-    days = (31, 29 if leap else 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+    is_leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
+    days = (31, 28 + is_leap, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
     return 1 <= month <= 12 and 1 <= day <= days[month - 1]
 
 
@@ -2743,7 +2700,7 @@ class InputSession:
         params = request.get("params", {}) if isinstance(request, dict) else None
         if not isinstance(params, dict) or not isinstance(params.get("_meta", {}), dict):
             raise _misshapen(key)
-        params = _without(params, "task")
+        params = {k: v for k, v in params.items() if k != "task"}
         if method == "elicitation/create":
             return self._read_elicitation(key, params)
         if method == "sampling/createMessage":
@@ -2765,7 +2722,7 @@ class InputSession:
         if not self._has_form:
             raise _undeclared(key, "the client did not declare elicitation.form")
         try:
-            form = compile_form(params["requestedSchema"])
+            form = Form(params["requestedSchema"])
         except FormError:
             raise _invalid_request(key, "the requestedSchema does not compile") from None
         if form.is_empty():
@@ -6591,7 +6548,7 @@ def words_of_response(ask: JsonObject, response: JsonObject) -> str:
         return encode_json(response).decode() if response else ""
     if action != "accept" or not schema:
         return action if action in _ACTIONS else ""
-    read = compile_form(schema).read(object_at(response, "content"))
+    read = Form(schema).read(object_at(response, "content"))
     if read is None:
         return ""
     return encode_json(read).decode() if read else action
@@ -6687,7 +6644,7 @@ def demo_call_tool(call: DemoCall) -> JsonObject | None:
     schema = schemas.get(call.name)
     if schema is None:
         raise DemoError("unknown tool")
-    if "$schema" not in schema and compile_form(schema).read(call.arguments) is None:
+    if "$schema" not in schema and Form(schema).read(call.arguments) is None:
         return tool_text("the arguments do not fit the inputSchema of the tool", is_error=True)
     return DEMO_TOOLS.get(call.name, call_asking)(call)
 

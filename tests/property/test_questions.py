@@ -209,7 +209,7 @@ def forms_and_answers(draw: Any, fields: Any) -> tuple[dict[str, Any], dict[str,
 
 def compiled(schema: dict[str, Any]) -> bridge.Form:
     """The form, whose shown schema is right by the official type."""
-    form = bridge.compile_form(schema)
+    form = bridge.Form(schema)
     OFFICIAL.validate(form.shown)
     return form
 
@@ -297,7 +297,7 @@ def test_whatever_the_schema_is_it_is_refused_or_shown_in_the_official_shape(
     schema: Any = {"properties": properties, "$defs": {"a": definition}}
     before = repr(schema)
     try:
-        form = bridge.compile_form(schema)
+        form = bridge.Form(schema)
     except bridge.FormError:
         return
     OFFICIAL.validate(json.loads(bridge.encode_json(form.shown)))

@@ -386,7 +386,7 @@ def test_questions_are_accepted_with_what_fits_the_form(asking: Fake) -> None:
     assert set(answers[3]) == {"model", "role", "content"}  # as VS Code answers
     assert answers[4]["roots"][0]["uri"].startswith("file://")
     assert answers[5]["code"] == -32601
-    form = bridge.compile_form(FORM["requestedSchema"])  # type: ignore[arg-type]  # is JSON
+    form = bridge.Form(FORM["requestedSchema"])  # type: ignore[arg-type]  # is JSON
     assert form.read(CONTENT) == CONTENT  # type: ignore[arg-type]  # is JSON
 
 

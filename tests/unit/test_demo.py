@@ -421,7 +421,7 @@ def test_every_question_passes_the_bridge_s_own_checks() -> None:
             assert len(session.read_round(bridge.parse_object(result))) == len(asks)
             for ask in asks.values():
                 schema = ask.get("params", {}).get("requestedSchema")
-                shown = schema and bridge.compile_form(schema).shown
+                shown = schema and bridge.Form(schema).shown
                 assert shown == schema  # it is of the restricted kind already
 
 
