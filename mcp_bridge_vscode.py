@@ -886,6 +886,11 @@ def encode_json(value: Json) -> bytes:
         return _ENCODE(_finite(value)).encode("ascii")
 
 
+def encode_frame(**members: Json) -> bytes:
+    """The line of a message with these members."""
+    return encode_json({"jsonrpc": "2.0", **members}) + b"\n"
+
+
 def _finite(value: Json) -> Json:
     """The same value with its infinities cut to the largest number."""
     if isinstance(value, float):
@@ -2485,129 +2490,84 @@ def _frame_with(head: bytes, params: RawObject, names: list[str]) -> list[Piece]
 # In: an InputRequiredResult, and later the client's answers. Out: the questions to put to the
 # client, and the inputResponses of the retry. See basic/patterns/mrtr and client/*.
 
-_CONTINUE_TEXT: Final = "Complete the step in the web browser. Then select Continue."
+_CONTINUE: Final[JsonObject] = {  # for a form without a property, and a URL that is open already
+    "mode": "form",
+    "message": "Complete the step in the web browser. Then select Continue.",
+    "requestedSchema": {
+        "type": "object",
+        "properties": {
+            "continue": {
+                "type": "string", "title": "Continue", "enum": ["Continue"], "default": "Continue"
+            }
+        },
+        "required": ["continue"],
+    },
+}  # fmt: skip
 _ACTIONS: Final = ("accept", "decline", "cancel")
 _ROLES: Final = ("user", "assistant")
-_SAMPLING_TYPES: Final[Mapping[str, str]] = MappingProxyType(  # of the members that may be absent
-    {
-        "modelPreferences": "object", "systemPrompt": "string", "temperature": "number",
-        "stopSequences": "array", "metadata": "object", "tools": "array", "toolChoice": "object",
-    }
-)  # fmt: skip
-_BLOCK_TYPES: Final[Mapping[Json, Mapping[str, str]]] = MappingProxyType(
-    {
-        "text": {"text": "string"},
-        "image": {"data": "string", "mimeType": "string"},
-        "audio": {"data": "string", "mimeType": "string"},
-        "tool_use": {"id": "string", "name": "string", "input": "object"},
-        "tool_result": {"toolUseId": "string", "content": "array"},
-    }
-)
-_TOOL_BLOCKS: Final = ("tool_use", "tool_result")
+_SAMPLING_TYPES: Final = {  # of the members that may be absent
+    "modelPreferences": "object", "systemPrompt": "string", "temperature": "number",
+    "stopSequences": "array", "metadata": "object", "tools": "array", "toolChoice": "object",
+}  # fmt: skip
+_BLOCK_TYPES: Final = {
+    "text": {"text": "string"},
+    "image": {"data": "string", "mimeType": "string"},
+    "audio": {"data": "string", "mimeType": "string"},
+    "tool_use": {"id": "string", "name": "string", "input": "object"},
+    "tool_result": {"toolUseId": "string", "content": "array"},
+}
+
+if TYPE_CHECKING:
+    _Message = tuple[Json, list[JsonObject]]  # of sampling: its role and its blocks
 
 
-class Refusal:
-    """The client's error, which becomes the error of its own request: the text of its object."""
-
-    __slots__ = ("error", "message")
+class ClientRefusedError(Exception):
+    """The client answered a question with an error, which is the error of its own request."""
 
     def __init__(self, error: bytes, message: str) -> None:
-        self.error = error
+        super().__init__(message)
+        self.error = error  # the text of its object
         self.message = message
 
 
 class Question:
-    """A question of the server: what the client is asked, and what its answer says.
+    """An elicitation: what the client is asked, and what its answer says.
 
-    `params` is None when the client is not asked: then `decided` is the answer.
+    `params` is None when the client is not asked. `accept` says what the server gets beside the
+    action of an accepted one; None: the content is not valid.
     """
 
     method = "elicitation/create"
 
-    def __init__(self, key: str, params: JsonObject | None) -> None:
+    def __init__(
+        self,
+        key: str,
+        params: JsonObject | None,
+        accept: Callable[[JsonObject], JsonObject | None] = lambda _: {},
+        url: str = "",
+    ) -> None:
         self.key = key
         self.params = params
-        self.decided: JsonObject | None = None
+        self.url = url  # the step in the browser that it is about
+        self._accept = accept
 
     def read_result(self, result: JsonObject) -> JsonObject:
         """The response for the server. Raises BridgeError INVALID_CLIENT_ANSWER."""
         action = result.get("action")
         if action not in _ACTIONS:
             raise self.invalid("the answer has no action")
-        return self.read_action(str(action), result)
+        more = self._accept(result) if action == "accept" else {}
+        if more is None:
+            raise self.invalid("the content is not valid against the requestedSchema")
+        return {"action": action, **more}
 
-    def read_action(self, action: str, _result: JsonObject) -> JsonObject:
-        """The response for an action of the user; no content goes with it."""
-        return {"action": action}
-
-    def read_error(self, _error: Refusal) -> JsonObject | Refusal:
-        """The response when the client answers with an error."""
-        return {"action": "cancel"}
-
-    def read_broken(self) -> JsonObject:
-        """The response when the client's answer is a line that is not valid."""
-        return {"action": "cancel"}
+    def read_error(self, _error: Exception) -> JsonObject:
+        """The response when the answer is an error or not valid, or the client is not asked."""
+        return {"action": "decline" if self.params is None else "cancel"}
 
     def invalid(self, text: str) -> BridgeError:
         """The failure of the original request for an answer that is none."""
-        return BridgeError(Cause.INVALID_CLIENT_ANSWER, _about(self.key, text))
-
-
-class FormQuestion(Question):
-    """A form; its answer is checked against the server's own schema."""
-
-    def __init__(self, key: str, params: JsonObject, form: Form) -> None:
-        super().__init__(key, {**params, "mode": "form", "requestedSchema": form.shown})
-        self._form = form
-
-    def read_action(self, action: str, result: JsonObject) -> JsonObject:
-        """Accepted content must be valid."""
-        if action != "accept":
-            return super().read_action(action, result)
-        content = result.get("content", {})
-        read = self._form.read(content) if isinstance(content, dict) else None
-        if read is None:
-            raise self.invalid("the content is not valid against the requestedSchema")
-        return {"action": action, "content": read}
-
-
-class ContinueQuestion(Question):
-    """A form with one choice, for a form without a property and a URL that is open already."""
-
-    def __init__(self, key: str, message: str, *, has_content: bool) -> None:
-        choice: JsonObject = {
-            "type": "string", "title": "Continue", "enum": ["Continue"], "default": "Continue"
-        }  # fmt: skip
-        schema: JsonObject = {
-            "type": "object", "properties": {"continue": choice}, "required": ["continue"]
-        }  # fmt: skip
-        super().__init__(key, {"mode": "form", "message": message, "requestedSchema": schema})
-        self._has_content = has_content
-
-    def read_action(self, action: str, result: JsonObject) -> JsonObject:
-        """The choice itself means nothing to the server."""
-        if action == "accept" and self._has_content:
-            return {"action": action, "content": {}}
-        return super().read_action(action, result)
-
-
-class UrlQuestion(Question):
-    """A URL to open; an accepted one is remembered until the server asks for it no more."""
-
-    def __init__(
-        self, key: str, params: JsonObject, elicitation_id: str, accepted: dict[str, list[str]]
-    ) -> None:
-        super().__init__(key, {**params, "elicitationId": elicitation_id})
-        self._elicitation_id = elicitation_id
-        self._accepted = accepted
-
-    def read_action(self, action: str, result: JsonObject) -> JsonObject:
-        """An accepted URL is remembered."""
-        if action == "accept" and self.params is not None:
-            ids = self._accepted.setdefault(str(self.params["url"]), [])
-            if self._elicitation_id not in ids:
-                ids.append(self._elicitation_id)
-        return super().read_action(action, result)
+        return _failure(self.key, text, Cause.INVALID_CLIENT_ANSWER)
 
 
 class SamplingQuestion(Question):
@@ -2620,19 +2580,15 @@ class SamplingQuestion(Question):
         if (
             result.get("role") not in _ROLES
             or not isinstance(result.get("model"), str)
-            or not _are_blocks(result.get("content"))
+            or _read_blocks(result.get("content")) is None
             or not isinstance(result.get("stopReason", ""), str)
         ):
             raise self.invalid("the result has not the shape of a sampling result")
         return result
 
-    def read_error(self, error: Refusal) -> JsonObject | Refusal:
-        """The client refused: so does the request."""
-        return error
-
-    def read_broken(self) -> JsonObject:
+    def read_error(self, error: Exception) -> JsonObject:
         """There is no way to say it to the server."""
-        raise self.invalid("the answer is a line that is not valid")
+        raise error
 
 
 class RootsQuestion(SamplingQuestion):
@@ -2643,15 +2599,18 @@ class RootsQuestion(SamplingQuestion):
     def read_result(self, result: JsonObject) -> JsonObject:
         """The roots with a `file://` URI."""
         roots = result.get("roots")
-        if not isinstance(roots, list) or not all(
-            isinstance(root, dict)
-            and isinstance(root.get("uri"), str)
-            and isinstance(root.get("name", ""), str)
-            for root in roots
-        ):
-            raise self.invalid("the result has not the shape of a list of roots")
-        files = [r for r in roots if isinstance(r, dict) and str(r["uri"]).startswith("file://")]
-        return {"roots": [*files]}
+        files: list[Json] = []
+        for root in roots if isinstance(roots, list) else [None]:
+            uri = root.get("uri") if isinstance(root, dict) else None
+            if (
+                not isinstance(root, dict)
+                or not isinstance(uri, str)
+                or not isinstance(root.get("name", ""), str)
+            ):
+                raise self.invalid("the result has not the shape of a list of roots")
+            if uri.startswith("file://"):
+                files.append(root)
+        return {"roots": files}
 
 
 class InputSession:
@@ -2662,15 +2621,12 @@ class InputSession:
     ) -> None:
         self._new_elicitation_id = new_elicitation_id
         self._most = most
-        self._accepted: dict[str, list[str]] = {}  # URL to the ids of its steps
-        elicitation = capabilities.get("elicitation")
-        sampling = capabilities.get("sampling")
-        modes = elicitation if isinstance(elicitation, dict) else {"": None}
-        self._has_form = not modes or "form" in modes
-        self._has_url = "url" in modes
-        self._has_sampling = isinstance(sampling, dict)
-        self._has_tools = isinstance(sampling, dict) and "tools" in sampling
-        self._has_roots = "roots" in capabilities
+        self._accepted: dict[str, str] = {}  # the id of each step in the browser to its URL
+        self._declared = {*capabilities}  # "sampling", "sampling.tools", ...
+        members = [(k, v) for k, v in capabilities.items() if isinstance(v, dict)]
+        self._declared.update(f"{kind}.{part}" for kind, parts in members for part in parts)
+        if capabilities.get("elicitation") == {}:
+            self._declared.add("elicitation.form")
 
     def read_round(self, result: RawObject) -> list[Question]:
         """The questions of a round, all of them checked. Raises BridgeError."""
@@ -2688,173 +2644,163 @@ class InputSession:
             )
         return [self._read_request(key, request) for key, request in asked.items()]
 
-    def take_completed(self, asked: Json = None) -> list[str]:
-        """The elicitation ids of the accepted URLs that the server asks for no more."""
-        requests = asked.values() if isinstance(asked, dict) else ()
-        urls = {_url_of(request) for request in requests}
-        done = [url for url in self._accepted if url not in urls]
-        return [one for url in done for one in self._accepted.pop(url)]
+    def take_completed(self, questions: Sequence[Question] = ()) -> list[str]:
+        """The ids of the accepted steps in the browser that the server asks for no more."""
+        urls = {question.url for question in questions}
+        done = [step for step, url in self._accepted.items() if url not in urls]
+        for step in done:
+            del self._accepted[step]
+        return done
 
     def _read_request(self, key: str, request: Json) -> Question:
-        method = request.get("method") if isinstance(request, dict) else None
-        params = request.get("params", {}) if isinstance(request, dict) else None
+        question = None
+        if isinstance(request, dict):
+            question = self._read_kind(key, request.get("method"), request.get("params", {}))
+        if question is None:
+            raise _failure(key, "the input request does not have the shape of the schema")
+        return question
+
+    def _read_kind(self, key: str, method: Json, params: Json) -> Question | None:
+        """The question; None, as below, when the request does not have the shape of the schema."""
         if not isinstance(params, dict) or not isinstance(params.get("_meta", {}), dict):
-            raise _misshapen(key)
+            return None
         params = {k: v for k, v in params.items() if k != "task"}
         if method == "elicitation/create":
             return self._read_elicitation(key, params)
         if method == "sampling/createMessage":
             return self._read_sampling(key, params)
-        if method == "roots/list":
-            if not self._has_roots:
-                raise _undeclared(key, "the client did not declare roots")
-            return RootsQuestion(key, params)
-        raise _misshapen(key)
+        if method != "roots/list":
+            return None
+        self._require(key, "roots")
+        return RootsQuestion(key, params)
 
-    def _read_elicitation(self, key: str, params: JsonObject) -> Question:
+    def _require(self, key: str, capability: str) -> None:
+        if capability not in self._declared:
+            text = f"the client did not declare {capability}"
+            raise _failure(key, text, Cause.UNDECLARED_INPUT_REQUEST)
+
+    def _read_elicitation(self, key: str, params: JsonObject) -> Question | None:
         mode, message = params.get("mode", "form"), params.get("message")
-        if mode not in ("form", "url") or not isinstance(message, str):
-            raise _misshapen(key)
+        schema = params.get("requestedSchema")
+        if not isinstance(message, str):
+            return None
         if mode == "url":
             return self._read_url(key, params)
-        if not isinstance(params.get("requestedSchema"), dict):
-            raise _misshapen(key)
-        if not self._has_form:
-            raise _undeclared(key, "the client did not declare elicitation.form")
+        if mode != "form" or not isinstance(schema, dict):
+            return None
+        self._require(key, "elicitation.form")
         try:
-            form = Form(params["requestedSchema"])
+            form = Form(schema)
         except FormError:
-            raise _invalid_request(key, "the requestedSchema does not compile") from None
+            raise _failure(key, "the requestedSchema does not compile") from None
         if form.is_empty():
-            return ContinueQuestion(key, message, has_content=True)
-        return FormQuestion(key, params, form)
+            return Question(key, {**_CONTINUE, "message": message}, lambda _: {"content": {}})
 
-    def _read_url(self, key: str, params: JsonObject) -> Question:
+        def accept(result: JsonObject) -> JsonObject | None:
+            content = result.get("content", {})
+            read = form.read(content) if isinstance(content, dict) else None
+            return None if read is None else {"content": read}
+
+        return Question(key, {**params, "mode": mode, "requestedSchema": form.shown}, accept)
+
+    def _read_url(self, key: str, params: JsonObject) -> Question | None:
         url = params.get("url")
         if not isinstance(url, str):
-            raise _misshapen(key)
-        if not self._has_url:
-            raise _undeclared(key, "the client did not declare elicitation.url")
+            return None
+        self._require(key, "elicitation.url")
         if not may_show_url(url):
-            refused = Question(key, None)
-            refused.decided = {"action": "decline"}
-            return refused
-        ids = self._accepted.get(url)
-        if ids and self._has_form:
-            return ContinueQuestion(key, _CONTINUE_TEXT, has_content=False)
-        return UrlQuestion(
-            key, params, ids[0] if ids else self._new_elicitation_id(), self._accepted
-        )
+            return Question(key, None)
+        steps = [step for step, accepted in self._accepted.items() if accepted == url]
+        if steps and "elicitation.form" in self._declared:
+            return Question(key, _CONTINUE, url=url)
+        step = steps[0] if steps else self._new_elicitation_id()
 
-    def _read_sampling(self, key: str, params: JsonObject) -> Question:
-        messages = params.get("messages")
+        def accept(_result: JsonObject) -> JsonObject:
+            self._accepted[step] = url
+            return {}
+
+        return Question(key, {**params, "elicitationId": step}, accept, url)
+
+    def _read_sampling(self, key: str, params: JsonObject) -> Question | None:
+        messages = _read_messages(params.get("messages"))
         if (
-            not isinstance(messages, list)
-            or not all(_is_message(message) for message in messages)
+            messages is None
             or not _is_type(params.get("maxTokens"), "number")
             or not all(_is_type(params[k], t) for k, t in _SAMPLING_TYPES.items() if k in params)
         ):
-            raise _misshapen(key)
-        if not self._has_sampling:
-            raise _undeclared(key, "the client did not declare sampling")
-        blocks = [kinds for message in messages for kinds in _block_kinds(message)]
-        uses_tools = any(kind in _TOOL_BLOCKS for kind in blocks)
-        if not self._has_tools and (uses_tools or "tools" in params or "toolChoice" in params):
-            raise _undeclared(
-                key,
-                "sampling with tools needs sampling.tools, and the client did not declare it",
-            )
-        if uses_tools and not _are_balanced(messages):
-            raise _invalid_request(key, "the sampling messages do not obey the tool result rules")
+            return None
+        self._require(key, "sampling")
+        kinds = [block["type"] for _, blocks in messages for block in blocks]
+        if "sampling.tools" not in self._declared and (
+            "tools" in params
+            or "toolChoice" in params
+            or "tool_use" in kinds
+            or "tool_result" in kinds
+        ):
+            text = "sampling with tools needs sampling.tools, and the client did not declare it"
+            raise _failure(key, text, Cause.UNDECLARED_INPUT_REQUEST)
+        if not _are_balanced(messages):
+            raise _failure(key, "the sampling messages do not obey the tool result rules")
         return SamplingQuestion(key, params)
-
-
-def _about(key: str, text: str) -> str:
-    return f"input request '{clean_text(key, 100)}': {text}"
 
 
 def _invalid_round(text: str) -> BridgeError:
     return BridgeError(Cause.INVALID_INPUT_REQUEST, text)
 
 
-def _invalid_request(key: str, text: str) -> BridgeError:
-    return BridgeError(Cause.INVALID_INPUT_REQUEST, _about(key, text))
+def _failure(key: str, text: str, cause: Cause = Cause.INVALID_INPUT_REQUEST) -> BridgeError:
+    return BridgeError(cause, f"input request '{clean_text(key, 100)}': {text}")
 
 
-def _misshapen(key: str) -> BridgeError:
-    return _invalid_request(key, "the input request does not have the shape of the schema")
+def _read_blocks(content: Json) -> list[JsonObject] | None:
+    """The content blocks of one or of a list of them; None when there is another value."""
+    blocks: list[JsonObject] = []
+    for block in content if isinstance(content, list) else [content]:
+        if not isinstance(block, dict):
+            return None
+        types = _BLOCK_TYPES.get(str(block.get("type")))
+        if types is None or not all(_is_type(block.get(k), t) for k, t in types.items()):
+            return None
+        blocks.append(block)
+    return blocks
 
 
-def _undeclared(key: str, text: str) -> BridgeError:
-    return BridgeError(Cause.UNDECLARED_INPUT_REQUEST, _about(key, text))
+def _read_messages(messages: Json) -> list[_Message] | None:
+    """The messages of sampling; None when there is another value."""
+    found: list[_Message] = []
+    for message in messages if isinstance(messages, list) else [None]:
+        if not isinstance(message, dict) or message.get("role") not in _ROLES:
+            return None
+        blocks = _read_blocks(message.get("content"))
+        if blocks is None:
+            return None
+        found.append((message["role"], blocks))
+    return found
 
 
-def _url_of(request: Json) -> Json:
-    params = request.get("params") if isinstance(request, dict) else None
-    url = params.get("url") if isinstance(params, dict) else None
-    return url if isinstance(url, str) else None
-
-
-def _blocks(content: Json) -> list[Json]:
-    return content if isinstance(content, list) else [content]
-
-
-def _are_blocks(content: Json) -> bool:
-    """Is it a content block, or a list of them?"""
-    return all(
-        isinstance(block, dict)
-        and isinstance(block.get("type"), str)
-        and block["type"] in _BLOCK_TYPES
-        and all(_is_type(block.get(k), t) for k, t in _BLOCK_TYPES[block["type"]].items())
-        for block in _blocks(content)
-    )
-
-
-def _is_message(message: Json) -> bool:
-    return (
-        isinstance(message, dict)
-        and message.get("role") in _ROLES
-        and _are_blocks(message.get("content"))
-    )
-
-
-def _block_kinds(message: Json) -> list[Json]:
-    content = message.get("content") if isinstance(message, dict) else None
-    return [block.get("type") for block in _blocks(content) if isinstance(block, dict)]
-
-
-def _block_ids(message: Json, kind: str, name: str) -> list[Json]:
-    content = message.get("content") if isinstance(message, dict) else None
-    return [b.get(name) for b in _blocks(content) if isinstance(b, dict) and b.get("type") == kind]
-
-
-def _are_balanced(messages: list[Json]) -> bool:
+def _are_balanced(messages: list[_Message]) -> bool:
     """Each tool use has its result in the next message, which holds nothing else."""
-    open_ids: list[Json] = []
-    for message in messages:
-        role = message.get("role") if isinstance(message, dict) else None
-        results = _block_ids(message, "tool_result", "toolUseId")
-        uses = _block_ids(message, "tool_use", "id")
-        if results and (role != "user" or len(results) != len(_block_kinds(message))):
+    open_ids: list[str] = []
+    for role, blocks in messages:
+        results = sorted(str(b["toolUseId"]) for b in blocks if b["type"] == "tool_result")
+        uses = sorted(str(b["id"]) for b in blocks if b["type"] == "tool_use")
+        if results != open_ids or (uses and role != "assistant"):
             return False
-        if sorted(map(str, results)) != sorted(map(str, open_ids)):
-            return False
-        if uses and role != "assistant":
+        if results and (role != "user" or len(results) != len(blocks)):
             return False
         open_ids = uses
     return not open_ids
 
 
-_URL: Final = re.compile(  # visible ASCII without "<>\^`{|}, and no user information
+_URL: Final = (  # visible ASCII without "<>\^`{|}, and no user information
     r"(https?)://(\[[0-9a-f:]{2,39}\]|[0-9a-z._~-]{1,253})(?::(\d{0,5}))?"
-    r"(?:[/?#][!#-;=?-\[\]_a-z~]*)?\Z",
-    re.ASCII | re.IGNORECASE,
-).match
+    r"(?:[/?#][!#-;=?-\[\]_a-z~]*)?\Z"
+)
 _OCTET: Final = r"(?:25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)"
-_IPV4: Final = re.compile(rf"{_OCTET}(?:\.{_OCTET}){{3}}\Z").match
-_OTHER_HOST: Final = re.compile(  # a number at the end is an address; punycode of ASCII is ASCII
+_IPV4: Final = rf"{_OCTET}(?:\.{_OCTET}){{3}}\Z"
+_OTHER_HOST: Final = (  # a number at the end is an address; punycode of ASCII is ASCII
     r"(?:\A|\.)(?:(?:\d+|0x[0-9a-f]*)\.?\Z|xn--(?:[^.]*-)?(?:\.|\Z))"
-).search
+)
 
 
 def may_show_url(url: str) -> bool:
@@ -2862,15 +2808,17 @@ def may_show_url(url: str) -> bool:
 
     Refused first, split after: every browser and parser must find the host that is written.
     """
-    found = _URL(url)
+    found = re.match(_URL, url, re.ASCII | re.IGNORECASE)
     if found is None or int(found.group(3) or 0) > 65535:
         return False
     host = found.group(2).lower()
-    if not (_is_ipv6(host[1:-1]) if host[0] == "[" else _IPV4(host) or not _OTHER_HOST(host)):
+    is_ipv4 = re.match(_IPV4, host) is not None
+    is_loopback = host in ("localhost", "[::1]") or (is_ipv4 and host.startswith("127."))
+    if found.group(1).lower() == "http" and not is_loopback:
         return False
-    return found.group(1).lower() == "https" or (
-        host in ("localhost", "[::1]") or (host.startswith("127.") and _IPV4(host) is not None)
-    )
+    if host[0] == "[":
+        return _is_ipv6(host[1:-1])
+    return is_ipv4 or not re.search(_OTHER_HOST, host)
 
 
 def _is_ipv6(text: str) -> bool:
@@ -2890,49 +2838,29 @@ def asks_for_input(reply: RawObject) -> bool:
 
 def build_question(request_id: str, question: Question) -> bytes:
     """The frame that puts a question to the client."""
-    return (
-        encode_json(
-            {
-                "jsonrpc": "2.0",
-                "id": request_id,
-                "method": question.method,
-                "params": question.params,
-            }
-        )
-        + b"\n"
-    )
-
-
-def read_answer(question: Question, answer: RawObject | None) -> JsonObject | Refusal:
-    """What the client's frame says to a question; None is a line that was not valid.
-
-    Raises BridgeError INVALID_CLIENT_ANSWER.
-    """
-    if answer is None:
-        return question.read_broken()
-    if "error" in answer:
-        found = parse_error_reply(answer)
-        if found is None:
-            return question.read_broken()
-        return question.read_error(Refusal(bytes(answer.raw("error")), found[1]))
-    result = answer.get("result")
-    if not isinstance(result, dict):
-        raise question.invalid("the answer has not the shape of the schema")
-    return question.read_result(result)
+    return encode_frame(id=request_id, method=question.method, params=question.params)
 
 
 def build_completed(elicitation_id: str) -> bytes:
     """The notification that lets the client forget a URL step (client/elicitation)."""
-    return (
-        encode_json(
-            {
-                "jsonrpc": "2.0",
-                "method": "notifications/elicitation/complete",
-                "params": {"elicitationId": elicitation_id},
-            }
-        )
-        + b"\n"
-    )
+    params: JsonObject = {"elicitationId": elicitation_id}
+    return encode_frame(method="notifications/elicitation/complete", params=params)
+
+
+def read_answer(question: Question, answer: RawObject | None) -> JsonObject:
+    """What the client's frame says to a question; None is a line that was not valid, or no answer.
+
+    Raises BridgeError INVALID_CLIENT_ANSWER, and ClientRefusedError.
+    """
+    if answer is None or "error" in answer:
+        found = None if answer is None else parse_error_reply(answer)
+        if answer is None or found is None:
+            return question.read_error(question.invalid("the answer is a line that is not valid"))
+        return question.read_error(ClientRefusedError(bytes(answer.raw("error")), found[1]))
+    result = answer.get("result")
+    if not isinstance(result, dict):
+        raise question.invalid("the answer has not the shape of the schema")
+    return question.read_result(result)
 
 
 def retry_members(members: list[Piece], result: RawObject, responses: JsonObject) -> list[Piece]:
@@ -2940,10 +2868,7 @@ def retry_members(members: list[Piece], result: RawObject, responses: JsonObject
     retry = list(members)
     if responses:
         retry.append(b'"inputResponses":' + encode_json(responses))
-    if "requestState" in result:  # none in the result, none in the retry
-        _, key_start, _, end = result.members["requestState"]
-        retry.append(_cut(result.line, key_start, end))
-    return retry
+    return retry + result.kept(result.members.keys() - {"requestState"})
 
 
 def state_refused(method: str, client_id: bytes, reply: RawObject) -> list[Piece] | None:
@@ -2954,13 +2879,13 @@ def state_refused(method: str, client_id: bytes, reply: RawObject) -> list[Piece
     found = parse_error_reply(reply) if "error" in reply else None
     if found is None or found[0] != ERROR_TABLE[Cause.INVALID_PARAMS][0]:
         return None
-    again = "Run the tool again." if method == "tools/call" else "Send the request again."
+    is_call = method == "tools/call"
     text = (
         "The server did not accept the state of the request that it had given out. Perhaps the"
         " answer came too late for it, or the server has started again since. It says:"
-        f" {found[1]}. {again}"
+        f" {found[1]}. {'Run the tool again.' if is_call else 'Send the request again.'}"
     )
-    if method == "tools/call":
+    if is_call:
         result: JsonObject = {"content": [{"type": "text", "text": text}], "isError": True}
         return build_response(client_id, [encode_json(result)])
     error = rebuild(parse_object(bytes(reply.raw("error"))), {"message": encode_json(text)})
@@ -4485,14 +4410,6 @@ class Opening:
 # ours, its answers to the server with the retry. See basic/patterns/mrtr.
 
 
-class ClientRefusedError(Exception):
-    """The client answered a question with an error, which is the error of its own request."""
-
-    def __init__(self, refusal: Refusal) -> None:
-        super().__init__(refusal.message)
-        self.refusal = refusal
-
-
 class Rounds:
     """The questions of the server. Threads: run() on the worker of each request that asks."""
 
@@ -4521,15 +4438,15 @@ class Rounds:
         try:
             return self._rounds(work, session, reply)
         except ClientRefusedError as refused:
-            message = clean_text(refused.refusal.message, int(self._limits.shown_text))
+            message = clean_text(refused.message, int(self._limits.shown_text))
             self._log.info(
                 "bridge",
                 f"{work.request.shown()}: the client answered an input request with an error:"
                 f" {message}",
             )
-            return [build_error(work.request.raw_id, refused.refusal.error)]
+            return [build_error(work.request.raw_id, refused.error)]
         finally:
-            self._tell_completed(session.take_completed())
+            self._tell(build_completed(one) for one in session.take_completed())
 
     def _rounds(self, work: SlotAtWork, session: InputSession, reply: RawObject) -> list[Piece]:
         """The frame that answers the client."""
@@ -4537,7 +4454,8 @@ class Rounds:
         limit = getattr(self._limits, request.row.later_limit)
         first = params_to_modern(request.params)
         pause = self._limits.round_pause_seconds
-        for number in range(2, int(self._limits.rounds) + 1):
+        rounds = int(self._limits.rounds)
+        for number in range(2, rounds + 1):
             result = reply.object("result")
             if result is None:
                 raise BridgeError(Cause.INVALID_RESPONSE)
@@ -4556,18 +4474,18 @@ class Rounds:
                 round_number=number,
             )
             reply = work.exchange(call, limit)
+            frame = None
             if "requestState" in result:
                 frame = state_refused(request.method, request.raw_id, reply)
-                if frame is not None:
-                    self._log.warning(
-                        "bridge",
-                        f"{request.shown()}: the upstream server refused the request state after"
-                        f" an input wait of {waited:.0f} s",
-                    )
-                    return frame
+            if frame is not None:
+                self._log.warning(
+                    "bridge",
+                    f"{request.shown()}: the upstream server refused the request state after"
+                    f" an input wait of {waited:.0f} s",
+                )
+                return frame
             if not asks_for_input(reply):
                 return work.frame_of(reply)
-        rounds = int(self._limits.rounds)
         self._log.warning(
             "bridge", f"{request.shown()}: the upstream server asked for input in {rounds} rounds"
         )
@@ -4576,7 +4494,17 @@ class Rounds:
     def _responses(self, work: SlotAtWork, session: InputSession, result: RawObject) -> JsonObject:
         """The inputResponses to one result."""
         try:
-            return self._collect(work, session, result)
+            questions = session.read_round(result)
+            self._tell(build_completed(one) for one in session.take_completed(questions))
+            for question in questions:
+                if question.params is None:
+                    self._log.warning(
+                        "bridge",
+                        f"input request '{clean_text(question.key, 100)}': the bridge refused the"
+                        " URL of a URL elicitation, and the upstream server gets decline",
+                    )
+            answers = self._put(work, [q for q in questions if q.params is not None])
+            return {q.key: read_answer(q, answers.get(q)) for q in questions}
         except BridgeError as error:
             if error.cause is not Cause.INPUT_TIMEOUT:
                 self._log.warning(
@@ -4585,27 +4513,6 @@ class Rounds:
                     f" {error.detail}",
                 )
             raise
-
-    def _collect(self, work: SlotAtWork, session: InputSession, result: RawObject) -> JsonObject:
-        questions = session.read_round(result)
-        self._tell_completed(session.take_completed(result.get("inputRequests")))
-        for question in questions:
-            if question.params is None:
-                self._log.warning(
-                    "bridge",
-                    f"input request '{clean_text(question.key, 100)}': the bridge refused the"
-                    " URL of a URL elicitation, and the upstream server gets decline",
-                )
-        answers = self._put(work, [q for q in questions if q.params is not None])
-        responses: JsonObject = {}
-        for question in questions:
-            response: JsonObject | Refusal | None = question.decided
-            if response is None:
-                response = read_answer(question, answers[question])
-            if isinstance(response, Refusal):
-                raise ClientRefusedError(response)
-            responses[question.key] = response
-        return responses
 
     def _put(self, work: SlotAtWork, questions: list[Question]) -> dict[Question, RawObject | None]:
         """All questions go out together; returns the frame of each answer.
@@ -4617,17 +4524,15 @@ class Rounds:
             return {}
         pending = self._asking.register(len(questions), work.wake)
         started = self._clock.now()
-        reason = "no answer in time"
-        is_sent = False
+        frames: list[Piece] = []
+        put: list[str] = []
 
-        def send() -> list[Piece]:
-            nonlocal is_sent
+        def put_all() -> list[Piece]:
             work.check_open()
-            is_sent = True
+            put.extend(entry.request_id for entry in pending)
             return frames
 
         try:
-            frames: list[Piece] = []
             for entry, question in zip(pending, questions):
                 frames.append(build_question(entry.request_id, question))
                 self._log.debug(
@@ -4635,17 +4540,13 @@ class Rounds:
                     f"{work.request.shown()}: sent {question.method} to the client as request"
                     f' "{entry.request_id}"',
                 )
-            self._write_from(send)
+            self._write_from(put_all)
             self._await_answers(work, pending, started)
-        except RequestOverError:
-            reason = work.end_reason() or reason
-            raise
         finally:
             open_ids = self._asking.withdraw(pending)
             _note_accepted(questions, pending)
-            if open_ids and is_sent:
-                off: list[Piece] = [build_cancelled(one, reason) for one in open_ids]
-                self._write_from(lambda: off)
+            reason = work.end_reason() or "no answer in time"
+            self._tell(build_cancelled(one, reason) for one in open_ids if one in put)
         return {question: entry.answer for entry, question in zip(pending, questions)}
 
     def _await_answers(
@@ -4684,16 +4585,17 @@ class Rounds:
             work.wait(until)
         work.check_open()
 
-    def _tell_completed(self, ids: list[str]) -> None:
-        if ids:
-            frames: list[Piece] = [build_completed(one) for one in ids]
-            self._write_from(lambda: frames)
+    def _tell(self, frames: Iterable[Piece]) -> None:
+        """The client gets the frames, if there are any."""
+        told = [*frames]
+        if told:
+            self._write_from(lambda: told)
 
 
 def _note_accepted(questions: list[Question], pending: Sequence[PendingAnswer]) -> None:
     """The user has opened these URLs, whatever becomes of the other questions."""
     for question, entry in zip(questions, pending):
-        if isinstance(question, UrlQuestion) and entry.is_answered:
+        if question.url and entry.is_answered:
             try:
                 read_answer(question, entry.answer)
             except BridgeError:

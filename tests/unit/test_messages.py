@@ -13,6 +13,7 @@ from mcp_bridge_vscode import (
     Cause,
     LongInteger,
     RawObject,
+    encode_frame,
     encode_json,
     id_key,
     is_deeper,
@@ -301,6 +302,11 @@ def test_what_is_no_json_text_has_no_value(text: bytes) -> None:
 def test_a_value_becomes_compact_ascii() -> None:
     text = encode_json({"a": [1, 2.5, None, True], "é": "😀\n"})
     assert text == b'{"a":[1,2.5,null,true],"\\u00e9":"\\ud83d\\ude00\\n"}'
+
+
+def test_a_frame_is_one_line_of_a_message() -> None:
+    text = encode_frame(id="b-1", method="m", params={"a": "\n"})
+    assert text == b'{"jsonrpc":"2.0","id":"b-1","method":"m","params":{"a":"\\n"}}\n'
 
 
 def test_a_lone_surrogate_is_written_as_its_escape() -> None:

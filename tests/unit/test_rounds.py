@@ -99,7 +99,7 @@ class Work:
         self.check_open()
 
     def end_reason(self) -> str | None:
-        return self.reason
+        return self.reason if self.is_over else None
 
     def end(self) -> None:
         self.is_over = True
