@@ -2579,9 +2579,9 @@ class SamplingQuestion(Question):
         """The result as it came."""
         if (
             result.get("role") not in _ROLES
-            or not isinstance(result.get("model"), str)
+            or not _is_type(result.get("model"), "string")
             or _read_blocks(result.get("content")) is None
-            or not isinstance(result.get("stopReason", ""), str)
+            or not _is_type(result.get("stopReason", ""), "string")
         ):
             raise self.invalid("the result has not the shape of a sampling result")
         return result
@@ -2605,7 +2605,7 @@ class RootsQuestion(SamplingQuestion):
             if (
                 not isinstance(root, dict)
                 or not isinstance(uri, str)
-                or not isinstance(root.get("name", ""), str)
+                or not _is_type(root.get("name", ""), "string")
             ):
                 raise self.invalid("the result has not the shape of a list of roots")
             if uri.startswith("file://"):
@@ -2682,7 +2682,7 @@ class InputSession:
     def _read_elicitation(self, key: str, params: JsonObject) -> Question | None:
         mode, message = params.get("mode", "form"), params.get("message")
         schema = params.get("requestedSchema")
-        if not isinstance(message, str):
+        if not _is_type(message, "string"):
             return None
         if mode == "url":
             return self._read_url(key, params)
@@ -2809,12 +2809,12 @@ def may_show_url(url: str) -> bool:
     Refused first, split after: every browser and parser must find the host that is written.
     """
     found = re.match(_URL, url, re.ASCII | re.IGNORECASE)
-    if found is None or int(found.group(3) or 0) > 65535:
+    if found is None:
         return False
-    host = found.group(2).lower()
+    scheme, host, port = (part.lower() for part in found.groups("0"))
     is_ipv4 = re.match(_IPV4, host) is not None
     is_loopback = host in ("localhost", "[::1]") or (is_ipv4 and host.startswith("127."))
-    if found.group(1).lower() == "http" and not is_loopback:
+    if int(port or 0) > 65535 or (scheme == "http" and not is_loopback):
         return False
     if host[0] == "[":
         return _is_ipv6(host[1:-1])
@@ -2852,15 +2852,17 @@ def read_answer(question: Question, answer: RawObject | None) -> JsonObject:
 
     Raises BridgeError INVALID_CLIENT_ANSWER, and ClientRefusedError.
     """
-    if answer is None or "error" in answer:
-        found = None if answer is None else parse_error_reply(answer)
-        if answer is None or found is None:
-            return question.read_error(question.invalid("the answer is a line that is not valid"))
-        return question.read_error(ClientRefusedError(bytes(answer.raw("error")), found[1]))
-    result = answer.get("result")
-    if not isinstance(result, dict):
-        raise question.invalid("the answer has not the shape of the schema")
-    return question.read_result(result)
+    if answer is not None and "error" not in answer:
+        result = answer.get("result")
+        if not isinstance(result, dict):
+            raise question.invalid("the answer has not the shape of the schema")
+        return question.read_result(result)
+    error: Exception = question.invalid("the answer is a line that is not valid")
+    if answer is not None:
+        found = parse_error_reply(answer)
+        if found is not None:
+            error = ClientRefusedError(bytes(answer.raw("error")), found[1])
+    return question.read_error(error)
 
 
 def retry_members(members: list[Piece], result: RawObject, responses: JsonObject) -> list[Piece]:
@@ -2876,7 +2878,7 @@ def state_refused(method: str, client_id: bytes, reply: RawObject) -> list[Piece
 
     A tool's result tells the user what to do; other methods have the same text as an error.
     """
-    found = parse_error_reply(reply) if "error" in reply else None
+    found = parse_error_reply(reply)
     if found is None or found[0] != ERROR_TABLE[Cause.INVALID_PARAMS][0]:
         return None
     is_call = method == "tools/call"

@@ -268,6 +268,21 @@ def test_an_input_request_of_a_wrong_shape_fails_the_round(
     )
 
 
+@pytest.mark.parametrize(
+    "request_", [form(message="7"), sampling(said("user", text("7")))], ids=str
+)
+def test_an_integer_of_very_many_digits_is_no_text(request_: Any) -> None:
+    asked = '{"inputRequests":' + json.dumps({"k": request_}) + "}"
+    result = reply_with(asked).object("result")
+    assert result is not None
+    assert len(session_of().read_round(result)) == 1
+    result = reply_with(asked.replace('"7"', "7" * 5000)).object("result")
+    assert result is not None
+    with pytest.raises(bridge.BridgeError) as raised:
+        session_of().read_round(result)
+    assert raised.value.detail == f"input request 'k': {MISSHAPEN}"
+
+
 TOOLS_DETAIL: Final = "sampling with tools needs sampling.tools, and the client did not declare it"
 UNDECLARED: Final[tuple[tuple[Any, Any, str], ...]] = (
     (form(), {}, "the client did not declare elicitation.form"),
