@@ -1827,7 +1827,10 @@ def _counts(schema: JsonObject, *names: str) -> JsonObject:
 def _number_bounds(schema: JsonObject, step: int) -> JsonObject:
     """The bounds of a number, which the client has inclusive; `step` is 1 for integers, else 0."""
     bounds = dict(_numbers(schema, *_BOUNDS))
-    for (strict, name), inwards, tighter in zip(EXCLUSIVE_BOUNDS, (step, -step), (max, min)):
+    for name, strict, inwards, tighter in (
+        ("minimum", "exclusiveMinimum", step, max),
+        ("maximum", "exclusiveMaximum", -step, min),
+    ):
         if strict in bounds:
             bound = bounds.pop(strict)
             bound += inwards if _is_type(bound, "integer") else 0
