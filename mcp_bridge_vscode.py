@@ -2245,16 +2245,8 @@ def build_request(
 
 def build_cancelled(request_id: int | str, reason: str) -> bytes:
     """The notification that ends a request of ours, to the server or the client."""
-    return (
-        encode_json(
-            {
-                "jsonrpc": "2.0",
-                "method": "notifications/cancelled",
-                "params": {"requestId": request_id, "reason": reason},
-            }
-        )
-        + b"\n"
-    )
+    params: JsonObject = {"requestId": request_id, "reason": reason}
+    return encode_frame(method="notifications/cancelled", params=params)
 
 
 # endregion
@@ -2987,8 +2979,7 @@ def rebuild_params(params: RawObject | None) -> list[Piece]:
 
 def build_updated(uri: str) -> bytes:
     """An update of a resource that the client may have missed."""
-    params: JsonObject = {"uri": uri}
-    return encode_json({"jsonrpc": "2.0", "method": RESOURCE_UPDATED, "params": params}) + b"\n"
+    return encode_frame(method=RESOURCE_UPDATED, params={"uri": uri})
 
 
 class ListChanges:
@@ -4438,12 +4429,12 @@ class Rounds:
         session = InputSession(
             self.capabilities,
             lambda: f"elicitation-{next(self._elicitations)}",
-            int(self._limits.questions),
+            self._limits.questions,
         )
         try:
             return self._rounds(work, session, reply)
         except ClientRefusedError as refused:
-            message = clean_text(refused.message, int(self._limits.shown_text))
+            message = clean_text(refused.message, self._limits.shown_text)
             self._log.info(
                 "bridge",
                 f"{work.request.shown()}: the client answered an input request with an error:"
@@ -4459,7 +4450,7 @@ class Rounds:
         limit = getattr(self._limits, request.row.later_limit)
         first = params_to_modern(request.params)
         pause = self._limits.round_pause_seconds
-        rounds = int(self._limits.rounds)
+        rounds = self._limits.rounds
         for number in range(2, rounds + 1):
             result = reply.object("result")
             if result is None:
@@ -5984,7 +5975,7 @@ class Bridge:
         self._reason = StopReason.END_OF_INPUT  # set before _stop_wanted
         self._finished = threading.Event()
         self._workers = Workers(
-            most_idle=int(limits.idle_workers),
+            most_idle=limits.idle_workers,
             linger=limits.first_line_seconds,
             clock=self._clock,
             on_error=self._handle_crash,
@@ -6341,7 +6332,7 @@ def read_lines(descriptor: int, most_bytes: int) -> Iterator[bytes]:
 def send_message(descriptor: int, members: JsonObject) -> None:
     """The message went out, unless the other side is gone: then its end is read next."""
     try:
-        write_all(descriptor, (encode_json({"jsonrpc": "2.0", **members}), b"\n"))
+        write_all(descriptor, (encode_frame(**members),))
     except OSError:
         return
 
