@@ -12,7 +12,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
@@ -20,9 +20,7 @@ from typing import Any, Final
 import pytest
 
 import mcp_bridge_vscode as bridge
-from tests.support.clock import FakeClock
 from tests.support.processes import HOSTILE, ISOLATED, WAIT_SECONDS, Control
-from tests.support.waits import until
 
 SHELL: Final = r"C:\Windows\System32\cmd.exe"
 START: Final = f'"{SHELL}" /d /e:on /v:off /s /c '
@@ -458,12 +456,27 @@ class Heard:
         self.ended.set()
 
 
+class GraceClock(bridge.Clock):
+    """A grace is over at the next look at the clock, or never: as `is_over` says."""
+
+    def __init__(self, is_over: Callable[[], bool]) -> None:
+        self._is_over = is_over
+        self._now = 0.0
+
+    def now(self) -> float:
+        if self._is_over():
+            self._now += WAIT_SECONDS
+        return self._now
+
+
 class Run:
-    """A child of this process. Its graces are over when the test says so."""
+    """A child of this process. No grace measures the machine: who ends has the time to do so."""
 
     def __init__(self, *flags: str) -> None:
         self._ends_with_its_input = "--ignore-eof" not in flags
-        self.clock = FakeClock()
+        is_stubborn = "--ignore-term" in flags or "deaf" in flags
+        self._last_signal = "SIGKILL" if is_stubborn else "SIGTERM"
+        self._signals: list[str] = []
         self.control = Control()
         self.heard = Heard()
         self.crashes: list[BaseException] = []
@@ -473,26 +486,30 @@ class Run:
             [*command, *flags],
             self.heard,
             limits=limits,
-            clock=self.clock,
+            clock=GraceClock(self._is_grace_over),
             log=bridge.Log(os.open(os.devnull, os.O_WRONLY), bridge.LogLevel.DEBUG, limits),
             run_worker=lambda job: threading.Thread(target=job, daemon=True).start(),
             on_crash=lambda _, error: self.crashes.append(error),
         )
+        signal_group = self.child._signal_group
+
+        def note(name: str) -> None:
+            signal_group(name)
+            self._signals.append(name)
+
+        self.child._signal_group = note  # type: ignore[method-assign]  # seen once it is sent
         self.child.start()
         self.server = self.control.life("server")
 
+    def _is_grace_over(self) -> bool:
+        """No: it is about to end with its input, or by the last signal."""
+        if self._ends_with_its_input and not self.heard.ended.is_set():
+            return False
+        return self._last_signal not in self._signals
+
     def end(self) -> str:
         """It is stopped, gone and reaped; returns the status that was told."""
-        stop = threading.Thread(target=self.child.stop, daemon=True)
-        stop.start()
-        if self._ends_with_its_input:  # however long it takes
-            assert self.heard.ended.wait(WAIT_SECONDS)
-
-        def is_over() -> bool:
-            self.clock.advance(WAIT_SECONDS)  # the grace is over, and the next one
-            return not stop.is_alive()
-
-        until(is_over, "the end of the stop")
+        self.child.stop()
         self.server.wait_gone()
         assert self.heard.ended.wait(WAIT_SECONDS)
         for life in self.control.lives.items():
