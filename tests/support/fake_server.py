@@ -37,7 +37,7 @@ class FakeRun:
         self.checker = checker  # of its own: ids begin anew with each run
         self._receiver = receiver
         self._outbox: list[bytes] = []
-        self._is_flushing = threading.Lock()  # guards the outbox while it is emptied
+        self._flush_lock = threading.Lock()  # guards the outbox while it is emptied
         self.is_started = False
         self.stopped = threading.Event()
         self.killed = threading.Event()
@@ -57,7 +57,7 @@ class FakeRun:
         self._outbox.append(b"".join(pieces))
 
     def flush(self) -> None:
-        with self._is_flushing:  # the reader, workers and the owner flush at the same time
+        with self._flush_lock:  # the reader, workers and the owner flush at the same time
             while self._outbox:
                 self._write(self._outbox.pop(0))
 

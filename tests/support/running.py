@@ -28,7 +28,7 @@ INITIALIZE: dict[str, Any] = {
     "capabilities": {},
     "clientInfo": {"name": "client", "version": "1"},
 }
-_numbers: Final = itertools.count(1)
+_fences: Final = itertools.count(1)  # in the logs
 LOG_LINE: Final = re.compile(r"mcp-bridge-vscode: (\w+): (error|warning|info|debug): (.*)")
 
 
@@ -67,7 +67,7 @@ class RunningLog:
 
         The log's own thread writes, and a thread of ours reads: a last line goes the same way.
         """
-        text = f"fence {next(_numbers)}"
+        text = f"fence {next(_fences)}"
         self.writer.error("test", text)
         self.heard(f"test: error: {text}")
         return self.lines.so_far()
