@@ -34,10 +34,10 @@ WIRING    bridge         builds the rooms, hands each its neighbours, stops them
           check          acts as VS Code against a bridge and reports
           cli            arguments, exit codes, main
 
-Threads   reader 1 (front_end; the main thread only takes signals); worker 1 per slot that takes
+Threads   reader 1 (front_end; the main thread only waits for it); worker 1 per slot that takes
           long and 1 for what the reader answers (slots, plumbing); standby 1 (plumbing); listen
-          owner 1 (listen); upstream reader 1 per child (child); log 1 (plumbing); parent watch 1,
-          stop 1 and, from the start of a stop, watchdog 1 (bridge)
+          owner 1 (listen); upstream reader 1 per child (child); log 1 (plumbing); signals 1,
+          parent watch 1, stop 1 and, from the start of a stop, watchdog 1 (bridge)
 Rule      a section uses what stands above it; a room uses no other room; wiring uses all
 """
 
@@ -63,7 +63,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import subprocess
     from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-    from types import FrameType
     from typing import IO, Any, Final, Protocol, Union
 
 __version__ = "0.1.0"
@@ -480,6 +479,7 @@ if TYPE_CHECKING:
         request_id: int
         call: UpstreamCall
         started: float
+        is_sent: bool
         reply: RawObject | None
         failure: BridgeError | None
 
@@ -3062,7 +3062,7 @@ class Signal:
         self._lock.acquire()
 
     def set(self) -> None:
-        """The waiting thread goes on. May be called in a signal handler."""
+        """The waiting thread goes on."""
         try:
             self._lock.release()
         except RuntimeError:
@@ -3096,6 +3096,7 @@ class LockRank(enum.IntEnum):
     """The lock order. While you hold one, take only those below it; write only under OUTPUT."""
 
     LIFECYCLE = 1  # front_end: the state
+    SERVER_INPUT = 2  # upstream: a request and its cancellation, in this order
     CHILD_INPUT = 3  # child: its stdin
     OUTPUT = 9  # front_end: stdout
 
@@ -4988,8 +4989,8 @@ class UpstreamExchange:
     """A request to the server while it waits. `reply` or `failure` is set before `on_settled`."""
 
     __slots__ = (
-        "call", "failure", "on_event", "on_progress", "on_settled", "reply", "request_id",
-        "started",
+        "call", "failure", "is_sent", "on_event", "on_progress", "on_settled", "reply",
+        "request_id", "started",
     )  # fmt: skip
 
     def __init__(
@@ -5008,6 +5009,7 @@ class UpstreamExchange:
         self.on_settled = on_settled
         self.on_progress = on_progress
         self.started = started
+        self.is_sent = False  # under the lock of Connection
         self.reply: RawObject | None = None
         self.failure: BridgeError | None = None
 
@@ -5043,6 +5045,7 @@ class Connection:
         self._reader: ServerReader | None = None  # the same
         self._envelope = b""  # the same
         self._is_shut = False  # set once, by the stop sequence
+        self._order = RankedLock(LockRank.SERVER_INPUT)  # guards what is queued, and `is_sent`
 
     def open(self, client_info: JsonObject, capabilities: JsonObject) -> None:
         """The server runs. Raises BridgeError SPAWN_FAILED."""
@@ -5078,11 +5081,13 @@ class Connection:
         reader, transport = self._reader, self._transport
         if reader is None or transport is None:
             raise BridgeError(Cause.TRANSPORT_FAILED)
+        frame = build_request(exchange.request_id, exchange.call, self._envelope, self._get_level())
         try:
             reader.check_alive()
-            transport.queue(
-                build_request(exchange.request_id, exchange.call, self._envelope, self._get_level())
-            )
+            with self._order:
+                if reader.is_waited_for(exchange.request_id):  # else it is over already
+                    transport.queue(frame)
+                    exchange.is_sent = True
         except BridgeError as error:
             if reader.forget(exchange.request_id, error.cause.value):
                 raise  # else it has been settled with the end of the server
@@ -5098,13 +5103,15 @@ class Connection:
             self._transport.flush()
 
     def abandon(self, exchange: Exchange, reason: str, outcome: str) -> None:
-        """The server hears that we wait no longer, unless it has answered."""
+        """The server hears that we wait no longer, unless it has answered, or was never asked."""
         reader, transport = self._reader, self._transport
         if reader is None or transport is None or not reader.forget(exchange.request_id, outcome):
             return
         try:
             reader.check_alive()
-            transport.queue([build_cancelled(exchange.request_id, reason)])
+            with self._order:
+                if exchange.is_sent:
+                    transport.queue([build_cancelled(exchange.request_id, reason)])
             transport.flush()
         except BridgeError:
             self._log.debug("mcp_client", "the server takes no cancellation any more")
@@ -5190,6 +5197,10 @@ class ServerReader:
         if self._is_ready:
             return BridgeError(Cause.UPSTREAM_EXITED)
         return BridgeError(Cause.CLOSED, f"the server process ended with {self._ended_with}")
+
+    def is_waited_for(self, request_id: int) -> bool:
+        """Would a reply find anybody?"""
+        return request_id in self._exchanges
 
     def forget(self, request_id: int, outcome: str) -> bool:
         """A late reply finds nobody. True when the request was still waiting."""
@@ -5947,7 +5958,7 @@ EXIT_CODES: Final = MappingProxyType(
 class Bridge:
     """One connection of a client, from its first byte to the end of the process.
 
-    Threads: run() is the reader; signal handlers, the upstream reader and workers ask for the
+    Threads: run() is the reader; the watches, the upstream reader and workers ask for the
     stop; a thread of its own does it, and a watchdog ends it when it hangs.
     """
 
@@ -6064,18 +6075,21 @@ class Bridge:
         return EXIT_CODES[self._reason]
 
     def request_stop(self, reason: StopReason) -> bool:
-        """The stop begins, unless it has: then False. May be called in a signal handler."""
+        """The stop begins, unless it has: then False."""
         if not self._stop_once.first():
             return False
+        self._begin_stop(reason)
+        return True
+
+    def _begin_stop(self, reason: StopReason) -> None:
         self._reason = reason
         self._stop_wanted.set()
-        return True
 
     def end_input(self) -> None:
         """The client is gone: the stop begins."""
         self.request_stop(StopReason.END_OF_INPUT)
 
-    def handle_signal(self, _number: int, _frame: FrameType | None) -> None:
+    def handle_signal(self) -> None:
         """The first signal is the end of the input, a second one ends at once."""
         if not self.request_stop(StopReason.END_OF_INPUT):
             self._hurry.set()
@@ -6096,8 +6110,9 @@ class Bridge:
 
     def _handle_loss(self, status: str) -> None:
         self._lifecycle.close(BridgeError(Cause.UPSTREAM_EXITED))
-        if self.request_stop(StopReason.SERVER_LOST):
+        if self._stop_once.first():
             self._log.error("bridge", f"the upstream server exited with {status}")
+            self._begin_stop(StopReason.SERVER_LOST)  # which soon closes the log
 
     def _handle_crash(self, where: str, error: BaseException) -> None:
         self._log.error("vscode", f"the bridge stops: internal error of {where}, {place_of(error)}")
@@ -6148,6 +6163,29 @@ class Bridge:
             )
         self._connection.kill()
         self._end()
+
+
+def watch_signals(on_signal: Callable[[], None]) -> None:
+    """Calls `on_signal` for each signal that ends us, unless whoever started us ignores it.
+
+    The system itself writes a byte for each, and a thread waits for it. A handler of Python would
+    run in the main thread, when that looks: it may have just gone to wait, and look no more.
+    """
+    reads, writes = os.pipe()
+    if os.name != "nt":
+        os.set_blocking(writes, False)
+    signal.set_wakeup_fd(writes, warn_on_full_buffer=False)
+    for name in ("SIGTERM", "SIGINT", "SIGHUP"):
+        number = getattr(signal, name, None)
+        if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, lambda _number, _frame: None)
+
+    def run_watch() -> None:
+        while True:
+            for _ in read_some(reads):
+                on_signal()
+
+    start_thread("signals", run_watch)
 
 
 def watch_parent(on_death: Callable[[], None]) -> None:
@@ -7479,8 +7517,7 @@ def serve(options: Options) -> None:
     """A bridge serves VS Code until it closes our stdin, and then ends the process.
 
     Its reader is a thread, and the main thread waits at the end of the script for it: Python
-    keeps the syntax tree of a script, half of all memory, until its last line has run. Signals
-    still arrive in the main thread.
+    keeps the syntax tree of a script, half of all memory, until its last line has run.
     """
     stem = os.path.splitext(os.path.basename(options.command[0]))[0]
     take_standard_descriptors()
@@ -7493,13 +7530,10 @@ def serve(options: Options) -> None:
     )
     sys.setswitchinterval(0.0005)  # a thread that parses a big frame lets the others in sooner
     gc.set_threshold(50_000, 20, 20)  # of its many objects none is garbage: a third of the time
-    for name in ("SIGTERM", "SIGINT", "SIGHUP"):
-        number = getattr(signal, name, None)
-        if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, bridge.handle_signal)
     threading.excepthook = lambda found: stderr.error(
         "vscode", f"internal error of a thread, {place_of(found.exc_value or SystemExit())}"
     )
+    watch_signals(bridge.handle_signal)
     watch_parent(bridge.end_input)
     if 0x030C0000 <= sys.hexversion < 0x030C0200:  # they start no thread after the script
         bridge.run()

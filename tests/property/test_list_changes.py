@@ -51,6 +51,7 @@ class Exchange:
         self.request_id = number
         self.call = call
         self.started = 0.0
+        self.is_sent = True
         self.reply: RawObject | None = None
         self.failure: BridgeError | None = None
         self.on_settled = on_settled

@@ -373,7 +373,7 @@ class Play:
             "server exits": lambda: self._bridge.server.run.exit(rest),
             "server turns deaf": self._turn_deaf,
             "server is stopped": self._wait_stopped,
-            "signal": lambda: self._bridge.bridge.handle_signal(15, None),
+            "signal": self._bridge.bridge.handle_signal,
             "server cannot start": lambda: self._fail_start(rest),
             "server takes no more": lambda: self._refuse_frames(rest),
         }

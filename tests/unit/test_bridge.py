@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 import threading
+from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -12,6 +16,8 @@ from mcp_bridge_vscode import EXIT_CODES, State, StopReason
 from tests.requirements import requirement
 from tests.support.running import INITIALIZE, SMALL, RunningBridge
 from tests.support.waits import WAIT_SECONDS, until
+
+ROOT: Final = Path(__file__).parents[2]
 
 
 def test_a_request_is_answered(ready: RunningBridge) -> None:
@@ -66,10 +72,10 @@ def test_a_stop_that_hangs_ends_after_8_seconds_with_a_warning_and_a_kill(
 @requirement("stop.second-signal", "decisions.11")
 def test_a_second_signal_kills_the_server_and_ends_at_once(ready: RunningBridge) -> None:
     ready.server.may_stop.clear()
-    ready.bridge.handle_signal(signal.SIGTERM, None)
+    ready.bridge.handle_signal()
     until(lambda: ready.clock.has_waiter_until(ready.clock.now() + 8.0), "the watchdog")
     assert ready.exit_codes == []
-    ready.bridge.handle_signal(signal.SIGTERM, None)
+    ready.bridge.handle_signal()
     assert ready.wait_exit() == 0
     assert ready.server.run.killed.is_set()
 
@@ -79,15 +85,49 @@ def test_a_signal_after_the_end_of_the_input_is_a_second_one(ready: RunningBridg
     ready.server.may_stop.clear()
     ready.client.close()
     until(lambda: ready.clock.has_waiter_until(ready.clock.now() + 8.0), "the watchdog")
-    ready.bridge.handle_signal(signal.SIGTERM, None)
+    ready.bridge.handle_signal()
     assert ready.wait_exit() == 0
     assert ready.server.run.killed.is_set()
+
+
+WATCHED: Final = f"""
+import os, signal, sys, threading
+sys.path.insert(0, {str(ROOT)!r})
+import mcp_bridge_vscode as product
+signals = [getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP")]
+signal.signal(signal.SIGHUP, signal.SIG_IGN)
+heard = []
+def hear():
+    heard.append(1)
+    if len(heard) == 2:
+        os._exit(7)
+product.watch_signals(hear)
+assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+signal.pthread_sigmask(signal.SIG_BLOCK, signals)  # so the main thread does not wake up
+for number in reversed(signals):
+    os.kill(os.getpid(), number)
+lock = threading.Lock()
+lock.acquire()
+lock.acquire()
+"""
+
+
+@requirement("stop.signal", "stop.second-signal")
+@pytest.mark.skipif(not hasattr(signal, "pthread_sigmask"), reason="a mask is a matter of POSIX")
+def test_each_signal_is_heard_although_the_main_thread_waits_and_one_that_is_ignored_never() -> (
+    None
+):
+    """As when a signal comes in the moment in which the main thread begins to wait."""
+    done = subprocess.run(  # noqa: S603
+        [sys.executable, "-I", "-S", "-c", WATCHED], timeout=WAIT_SECONDS, check=False
+    )
+    assert done.returncode == 7
 
 
 @requirement("stop.signal", "lifecycle.closing")
 def test_after_a_signal_requests_get_no_response(ready: RunningBridge) -> None:
     ready.server.may_stop.clear()
-    ready.bridge.handle_signal(signal.SIGINT, None)
+    ready.bridge.handle_signal()
     ready.wait_state(State.CLOSING)
     ready.client.send(id=1, method="tools/list", params={})
     ready.server.may_stop.set()
@@ -103,6 +143,23 @@ def test_the_loss_of_the_server_wins_over_a_later_end_of_the_input(ready: Runnin
     ready.client.close()
     assert ready.wait_exit() == 1
     ready.stderr.heard("bridge: error: the upstream server exited with code 7")
+
+
+@requirement("loss.in-flight")
+def test_the_log_has_the_loss_of_the_server_however_soon_the_stop_is_done(
+    ready: RunningBridge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin_stop = ready.bridge._begin_stop
+
+    def begin_and_be_preempted(reason: StopReason) -> None:
+        begin_stop(reason)
+        ready.wait_exit()
+
+    monkeypatch.setattr(ready.bridge, "_begin_stop", begin_and_be_preempted)
+    ready.server.run.exit("code 7")
+    assert ready.wait_exit() == 1
+    ready.release()
+    assert any(b"upstream server exited with code 7" in line for line in ready.stderr.lines.rest())
 
 
 def test_the_end_of_a_server_during_the_stop_is_no_loss(ready: RunningBridge) -> None:
@@ -166,7 +223,7 @@ def test_a_bridge_stops_from_every_state_with_nothing_left(how: str, busy: int) 
     if how == "close":
         running.client.close()
     elif how == "signal":
-        running.bridge.handle_signal(signal.SIGTERM, None)
+        running.bridge.handle_signal()
     else:
         running.server.run.exit("code 0")
         causes = [running.client.hear()["error"]["data"]["cause"] for _ in range(busy)]

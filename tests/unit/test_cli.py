@@ -6,7 +6,6 @@ import gc
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
 import threading
@@ -285,7 +284,7 @@ class FakeBridge:
     def end_input(self) -> None:
         """Watched for."""
 
-    def handle_signal(self, number: int, frame: object) -> None:
+    def handle_signal(self) -> None:
         """Handled."""
 
     def run(self) -> int:
@@ -293,13 +292,13 @@ class FakeBridge:
 
 
 @pytest.fixture
-def handlers(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[int, Any]]:
-    """`serve` may be called: the signals that it handles, and nothing of the process changes."""
-    found: dict[int, Any] = {}
+def handlers(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
+    """`serve` may be called: what handles signals, and nothing of the process changes."""
+    found: list[Any] = []
     monkeypatch.setattr(bridge, "Bridge", FakeBridge)
     monkeypatch.setattr(bridge, "watch_parent", lambda _on_death: None)
     monkeypatch.setattr(threading, "excepthook", threading.excepthook)
-    monkeypatch.setattr(signal, "signal", found.__setitem__)
+    monkeypatch.setattr(bridge, "watch_signals", found.append)
     interval, thresholds = sys.getswitchinterval(), gc.get_threshold()
     yield found
     sys.setswitchinterval(interval)
@@ -342,24 +341,9 @@ def test_the_many_objects_of_a_big_frame_are_not_searched_for_garbage_again_and_
     assert sum(after) - sum(before) <= 1
 
 
-def test_the_signals_that_end_us_are_handled(handlers: dict[int, Any]) -> None:
+def test_the_signals_that_end_us_are_handled(handlers: list[Any]) -> None:
     run_main(["--", "s"])
-    names = [n for n in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, n)]
-    assert set(handlers) == {getattr(signal, name) for name in names}
-
-
-def test_a_signal_that_is_ignored_stays_so(
-    handlers: dict[int, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """nohup ignores SIGHUP for us."""
-    monkeypatch.setattr(
-        signal,
-        "getsignal",
-        lambda number: signal.SIG_IGN if number == signal.SIGINT else signal.SIG_DFL,
-    )
-    run_main(["--", "s"])
-    assert signal.SIGINT not in handlers
-    assert signal.SIGTERM in handlers
+    assert [handle.__func__ for handle in handlers] == [FakeBridge.handle_signal]
 
 
 @pytest.mark.usefixtures("handlers")

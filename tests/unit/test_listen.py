@@ -68,6 +68,7 @@ class Stream:
         self.request_id = number
         self.call = call
         self.started = 0.0
+        self.is_sent = True
         self.reply: RawObject | None = None
         self.failure: BridgeError | None = None
         self._on_settled = on_settled

@@ -11,6 +11,9 @@ from mcp_bridge_vscode import Cause, LogLevel, LongLine, ServerReader, UpstreamC
 from tests.requirements import requirement
 from tests.support.clock import FakeClock
 from tests.support.running import SMALL, RunningBridge, RunningLog
+from tests.support.waits import until
+
+PAUSE = SMALL.round_pause_seconds
 
 
 class Room:
@@ -209,6 +212,31 @@ def test_a_connection_that_was_shut_opens_no_server(bridge: RunningBridge) -> No
     connection.open({"name": "c", "version": "1"}, {})
     assert not bridge.server.run.is_started
     assert bridge.server.run.stopped.is_set()
+
+
+@requirement("cancel.client")
+@pytest.mark.parametrize("round_number", [1, 2])
+def test_a_request_that_is_over_before_it_is_sent_is_not_sent_and_not_cancelled(
+    ready: RunningBridge, monkeypatch: pytest.MonkeyPatch, round_number: int
+) -> None:
+    """Else the server would hear of the cancellation first, and then of the request."""
+    send = product.Connection.send
+
+    def send_too_late(connection: product.Connection, exchange: product.Exchange) -> None:
+        if exchange.call.round_number == round_number and exchange.call.method == "tools/call":
+            ready.bridge._slots.end_all("it is over")
+        send(connection, exchange)
+
+    monkeypatch.setattr(product.Connection, "send", send_too_late)
+    ready.client.send(id=1, method="tools/call", params={"name": "t"})
+    if round_number == 2:
+        asked = {"resultType": "input_required", "requestState": "s"}
+        ready.server.say(id=ready.server.hear()["id"], result=asked)
+        until(lambda: ready.clock.has_waiter_until(ready.clock.now() + PAUSE), "the pause")
+        ready.clock.advance(PAUSE)
+    until(lambda: not ready.bridge._slots._in_flight, "the end of the request")
+    ready.client.send(id=2, method="tools/list", params={})
+    assert ready.server.hear()["method"] == "tools/list"
 
 
 @requirement("log.no-cancellation")
