@@ -231,6 +231,7 @@ class Limits:
     log_flush_seconds = 0.25  # for them at the very end
     idle_workers = 4  # threads kept for the next requests; more end when idle for 10 s
     queued_frames = 1024  # for a server that does not read: TOO_MANY_REQUESTS
+    posted_frames = 100_000  # of the reader, for a client that does not read: the end of its input
     shown_text = 200  # characters of a peer's text in a log line or a detail
     shown_bytes = 60  # bytes of a line that is no message, in a warning
     schema_lines = 100  # changes of one tool schema that get a log line each
@@ -3515,10 +3516,12 @@ class Output:
         descriptor: int,
         run_worker: Callable[[Callable[[], None]], None],
         on_broken: Callable[[], None],
+        most_posted: int,
     ) -> None:
         self._descriptor = descriptor
         self._run_worker = run_worker
         self._on_broken = on_broken
+        self._most_posted = most_posted
         self._lock = RankedLock(LockRank.OUTPUT)  # guards stdout and the two fields below
         self._is_closed = False
         self._pending: list[Piece] = []
@@ -3550,7 +3553,13 @@ class Output:
             self._on_broken()
 
     def post(self, frame: bytes) -> None:
-        """The frame goes out soon; the caller, the reader, does not wait for it."""
+        """The frame goes out soon; the caller, the reader, does not wait for it.
+
+        A client that writes on and on and never reads is as good as gone.
+        """
+        if len(self._posted) >= self._most_posted:
+            self._on_broken()
+            return
         self._posted.append(frame)
         if not self._is_draining:
             self._is_draining = True
@@ -5992,7 +6001,7 @@ class Bridge:
             on_error=self._handle_crash,
         )
         self._lifecycle = Lifecycle()
-        self._output = Output(stdout, self._workers.run, self.end_input)
+        self._output = Output(stdout, self._workers.run, self.end_input, limits.posted_frames)
         self._connection = Connection(
             open_transport=open_transport or self._open_child,
             limits=limits,

@@ -164,7 +164,7 @@ def test_a_helper_with_a_session_of_its_own_lives_on_after_the_loss() -> None:
 
 def test_answers_that_wait_to_go_out_together_go_out_before_the_output_closes() -> None:
     reads, writes = os.pipe()
-    output = mcp_bridge_vscode.Output(writes, run_at_once, lambda: None)
+    output = mcp_bridge_vscode.Output(writes, run_at_once, lambda: None, 10)
     frame: list[mcp_bridge_vscode.Piece] = [b"{}\n"]
     output.write_from(lambda: frame, is_more=True)
     output.close(WAIT_SECONDS)

@@ -48,7 +48,7 @@ class Stdout:
         self.jobs: list[Callable[[], None]] = []
         self.broken: list[bool] = []
         self.has_threads = False
-        self.output = Output(self.write, self.run_worker, lambda: self.broken.append(True))
+        self.output = Output(self.write, self.run_worker, lambda: self.broken.append(True), 3)
 
     def run_worker(self, job: Callable[[], None]) -> None:
         if self.has_threads:
@@ -112,6 +112,17 @@ def test_posted_frames_go_out_with_the_next_one_that_is_written(stdout: Stdout) 
     assert sorted(stdout.got().split()) == [b"posted", b"written"]
     stdout.run_jobs()
     assert stdout.got() == b""
+
+
+@requirement("decisions.9")
+def test_a_client_that_writes_and_never_reads_is_gone_at_the_limit(stdout: Stdout) -> None:
+    for _ in range(3):
+        stdout.output.post(b"a\n")
+    assert stdout.broken == []
+    stdout.output.post(b"b\n")
+    assert stdout.broken == [True]
+    stdout.run_jobs()
+    assert stdout.got() == b"a\na\na\n"
 
 
 @requirement("decisions.9")
@@ -182,7 +193,7 @@ class Closing:
         self.admitted: list[object] = []
         self.front_end = product.FrontEnd(
             descriptor=self.client.bridge_stdin,
-            output=Output(self.client.bridge_stdout, lambda job: job(), lambda: None),
+            output=Output(self.client.bridge_stdout, lambda job: job(), lambda: None, 10),
             lifecycle=self.lifecycle,
             limits=SMALL,
             log=self.stderr.writer,
