@@ -6785,7 +6785,7 @@ CHECK_JOIN_SECONDS: Final = 1  # a child that lives on may hold stderr open
 CHECK_LOG_BYTES: Final = 16 << 10
 CHECK_MOST_PAGES: Final = 200
 CHECK_MOST_LINES: Final = 200  # items of a list
-CHECK_TAIL_LINES: Final = 5
+CHECK_TAIL_LINES: Final = 20
 CHECK_TEXT_CHARS: Final = 300
 CHECK_LINE_CHARS: Final = 2000  # of a detail or a log line, which may hold a PATH
 # steps: VS Code's, in its order; demo: more of them, for the demo. One that "needs" what the server
@@ -6861,9 +6861,13 @@ CHECK_BY_HAND: Final = (
     " until then."
 )
 CHECK_FIXES: Final = {  # by cause and code, or by cause
-    "closed": CHECK_BY_HAND,
+    "closed": "See what the server says under serverTail: often a file, a module or a variable is"
+    " missing. If it says nothing, it may speak an older revision: try its command in mcp.json"
+    " without the bridge.",
     "discover_failed": "Put the server's own command into mcp.json, without the bridge.",
-    "discover_failed -32022": f"Use a release of the server that speaks {MODERN_VERSION}.",
+    "discover_failed -32022": f"If it names {LEGACY_VERSION} or an older revision, put the server's"
+    " own command into mcp.json, without the bridge; else use a release of it that speaks"
+    f" {MODERN_VERSION}.",
     "discover_failed -32603": "If the server is only slow to start, raise --timeout here, and in"
     f" mcp.json --discover-timeout. {CHECK_BY_HAND}",
     "endless_list": "The server must leave nextCursor out of its last page.",
