@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,12 @@ OF_THE_PRODUCT = (
     "worker", "standby", "stop", "watchdog", "log", "upstream reader", "listen owner",
     "parent watch", "fake",
 )  # fmt: skip
+
+# A shell that starts us in the background makes us ignore these, and so would what we start.
+for _name in ("SIGHUP", "SIGINT"):
+    _number = getattr(signal, _name, None)
+    if _number is not None and signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, signal.SIG_DFL)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
